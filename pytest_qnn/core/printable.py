@@ -35,6 +35,18 @@ def heard(text: bytes | BaseException) -> str:
     return str(text)[:LONGEST_HEARD]
 
 
+_NO_TEXT = frozenset("\ufffd\x7f").union(map(chr, range(0x20))).difference("\t\n\v\f\r\x1b")
+
+
+def is_text(said: str) -> bool:
+    """Whether what was `heard` is a text: UTF-8, with no control characters but white space and ESC.
+
+    What was freed before it was read mostly is none.
+    """
+    # Where it was cut the last character may be part of one.
+    return _NO_TEXT.isdisjoint(said[: LONGEST_HEARD - 4])
+
+
 LONGEST_LINE = 200
 """Characters."""
 FLOOD = 4000

@@ -53,9 +53,10 @@ from pytest_qnn.qnn.controls.registrations import (
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
-_SPOILING = (("REG-02",), ENDED, UNSUPPORTED)
-"""Owners of handles that mean another memory than that of their descriptors, or none, and of calls without
-a memory API."""
+_BEHIND = ("EXE-10",)
+_SPOILING = (_BEHIND, ("REG-02",), ENDED, UNSUPPORTED)
+"""Owners of bytes written where nobody gave memory, of handles that mean another memory than that of their
+descriptors, or none, and of calls without a memory API."""
 _SESSION = (
     ("QnnInterface_getProviders", "IF-01"),
     ("QnnLog_create", "IF-11"),
@@ -99,6 +100,9 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
         for key in _declared(case):
             yield Control(MemoryCase((Capability(key),) * 2), ("CAP-01",), explains=(FalseDeclaration,))
         return
+    if any(isinstance(step, Execute | Lived | Parallel) for step in case.steps):
+        for prepare in _graphs(case):
+            yield Control(MemoryCase((*_CONTEXT, prepare, executed(prepare))), _BEHIND, spoils=True)
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
             yield Control(MemoryCase(steps), (owner,), _CALLS)
@@ -187,6 +191,8 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
         yield (*_CONTEXT, ContextFree("c0")), ("CTX-01", "CTX-08")
     for prepare in _graphs(case):
         yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11", "IF-09")
+        # Behind an output there is any memory: what is written to it may show anywhere.
+        yield (*_CONTEXT, prepare, executed(prepare)), _BEHIND
         yield (*_CONTEXT, prepare, executed(prepare)), ("EXE-21",)
         if sum(isinstance(step, Prepare | Miscompose) for step in case.steps) > 1:
             yield (*_CONTEXT, prepare, msgspec.structs.replace(prepare, graph="g1")), ("PRE-10",)

@@ -111,6 +111,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     few = [*map(simplest, kinds_of(alone)[:_FEW]), _PLAIN]
     some = whole or alone[:_FEW]
     spoiling, known = _of_what_spoils(some, few), set[bytes]()
+    yield from scripts.of_guarded_memory(few)
     if died:
         made = itertools.chain(_of_a_death(alone, whole), spoiling, _of_what_was_lent())
         yield from _runs(made, seed, fill, known)
@@ -168,8 +169,12 @@ def _runs(made: Iterator[Owned], seed: int, fill: Fill, known: set[bytes]) -> It
 
 
 def _presuming(found: Iterator[Control]) -> Iterator[Control]:
-    """Controls of additions, which the case may do without: where these are wrong they say nothing."""
-    once = Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (_FAILS, *_arithmetic(_PLAIN)))
+    """Controls of additions, which the case may do without: where these are wrong they say nothing.
+
+    Over other bytes: what is not written may be right by chance.
+    """
+    over = msgspec.structs.replace(_FILLED, graph=_PLAIN)
+    once = Control(over, ("DET-04", _FAILS, *_arithmetic(_PLAIN)))
     return (control._replace(presumes=once) for control in found)
 
 
@@ -230,7 +235,7 @@ def _of_plain_operators(alone: Sequence[Graph]) -> Iterator[Owned]:
         yield Owned(_PLAIN, ("PART-16",), DelegateCase(_NOTHING, applications))
     plainest = list(map(_plainest, kinds_of(alone)))
     # Bytes that stay as they were before two invokes are no number, and no number hides them.
-    for graph in (*alone[:_FEW], *plainest[:_FEW]):
+    for graph in (*alone[:_FEW], *plainest):
         yield Owned(graph, ("DET-04",), _FILLED)
     for graph in plainest:
         numbers = _arithmetic(graph)

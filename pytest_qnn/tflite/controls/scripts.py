@@ -58,6 +58,14 @@ def of_memory(case: object, some: Sequence[Graph]) -> Iterator[Control]:
         yield from _of_custom_memory(case.graphs[0], some, position)
 
 
+def of_guarded_memory(some: Sequence[Graph]) -> Iterator[Control]:
+    """Nodes with bytes beside their inputs and outputs that are looked at: who writes there spoils all."""
+    for graph in some:
+        places = tuple(Place("i0", tensor, guard="after", seed=tensor) for tensor in _border(graph))
+        steps = (*_applied("0", 0, *places), Poison("i0"), Invoke("i0"), Read("i0"))
+        yield Control(ScriptCase((graph,), steps), ("MEM-03",), spoils=True)
+
+
 def _of_custom_memory(whole: Graph, some: Sequence[Graph], position: int) -> Iterator[Control]:
     """Of one node, of its first tensor only, of a tensor that two kernels have, and of the case's graph."""
     yield from (Control(_run(graph, position), ("TFL-10",)) for graph in some)

@@ -68,8 +68,8 @@ def real_outputs(graph: Graph, inputs: Sequence[Array]) -> dict[int, InUnits]:
     with np.errstate(over="ignore", invalid="ignore"):
         for node in graph.nodes:
             known[node.outputs[0]] = _node(graph, node, [known[index] for index in node.inputs if index >= 0])
-    written = {node.outputs[0] for node in graph.nodes}
-    return {index: _in_units(graph, index, known[index]) for index in graph.outputs if index in written}
+        written = {node.outputs[0] for node in graph.nodes}
+        return {index: _in_units(graph, index, known[index]) for index in graph.outputs if index in written}
 
 
 def _node(graph: Graph, node: Node, operands: Sequence[Real]) -> Real:

@@ -123,6 +123,21 @@ def is_special(values: Array) -> Array:
     return ~np.isfinite(values) | (size < _LEAST) | (size >= _MOST)
 
 
+def comes_of_special(node: Node, operands: Sequence[Array], results: Sequence[Array]) -> Array:
+    """Which elements of the result are special, or computed from an element that is: bool, of its shape.
+
+    Args:
+        node: as for `allowed`.
+        operands: as for `allowed`.
+        results: what that gives.
+    """
+    found = np.any([is_special(result) for result in results], axis=0)
+    if node.op not in MOVED:
+        for operand in operands:
+            found |= np.broadcast_to(is_special(operand), found.shape)
+    return np.asarray(found)
+
+
 def _flushed(values: Array, least: float = float(_LEAST)) -> Array:
     """Denormal numbers taken for zero."""
     return np.where(np.abs(values) < least, np.float32(0), values)

@@ -3,7 +3,8 @@
     | no access | pattern ... data ... pattern | no access |
 
 The pattern, of bytes that are NaN as float32, shows writes beside the data to the byte; the pages show
-reads and writes beyond it.
+reads and writes beyond it. Each tensor has another pattern: a kernel that goes on behind all its tensors
+makes the NaN behind the result of that behind an operand, and would leave it as it was.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ALIGNMENT: Final = 64
 """tflite::kDefaultTensorAlignment, bytes."""
 TAIL: Final = 16
 """Bytes behind the data that a kernel may read: XNN_EXTRA_BYTES, which XNNPACK's kernels ask for."""
-_PATTERN: Final = bytes((0xC1, 0xFF))
+_PATTERNS: Final = tuple(bytes((byte, 0xFF)) for byte in range(0xC1, 0xFF, 2))
+"""Quiet NaN as float32."""
 _MAP_PRIVATE: Final = 0x02
 _OPEN: Final = libc.PROT_READ | libc.PROT_WRITE
 
@@ -45,7 +47,7 @@ class Guarded:
         size: bytes of the buffer.
         guard: which end of the data lies against a page.
         misalign: bytes from a multiple of `ALIGNMENT`; of no matter for ``flush``.
-        seed: contents of the data.
+        seed: contents of the data, and which pattern is beside them.
 
     Raises:
         MemoryError: there are no pages to be had.
@@ -53,6 +55,7 @@ class Guarded:
 
     def __init__(self, size: int, guard: Guard = "after", misalign: int = 0, seed: int = 0) -> None:
         self.size = size
+        self._bytes = _PATTERNS[seed % len(_PATTERNS)]
         body = -(-(size + 2 * ALIGNMENT + (PAGE if guard == "none" else 0)) // PAGE) * PAGE
         self._total = body + 2 * PAGE
         flags = _MAP_PRIVATE | libc.MAP_ANONYMOUS
@@ -141,9 +144,10 @@ class Guarded:
         """(address, bytes that must be there) before and behind the data."""
         first, last = self._inside
         behind = self.address + self.used
-        return (first, _pattern(self.address - first)), (behind, _pattern(last - behind))
+        before = _pattern(self._bytes, self.address - first)
+        return (first, before), (behind, _pattern(self._bytes, last - behind))
 
 
 @functools.lru_cache(maxsize=1024)
-def _pattern(count: int) -> bytes:
-    return (_PATTERN * (count // 2 + 1))[:count]
+def _pattern(two: bytes, count: int) -> bytes:
+    return (two * (count // 2 + 1))[:count]

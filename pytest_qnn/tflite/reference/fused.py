@@ -55,7 +55,8 @@ class FusedDelegate(ReferenceDelegate):
         real: Values,
     ) -> Values:
         """The whole numbers, float64, of a result that leaves the partition."""
-        return quantisation.nearest(tensor, real, activation)
+        with np.errstate(over="ignore"):  # of a long row of products: it is clamped
+            return quantisation.nearest(tensor, real, activation)
 
     def _real(self, context: int, kernel: Kernel, reals: dict[int, Values], index: int) -> Values:
         if index in reals:

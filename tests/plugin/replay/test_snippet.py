@@ -1,4 +1,4 @@
-"""``snippet.py`` of a finding: a test that fails on the faulty library, and passes on one without the fault."""
+"""``snippet.py`` of a finding: a test that fails on the faulty library, and passes without the fault."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_fails_where_the_finding_was_made_and_passes_on_the_reference(
     place = PLACES[half][0]
     with closing(opened(table()[mutant], place)) as target:
         text = snippet(target, rule, kind)
-        with pytest.raises(AssertionError, match="Violation|Crashed|FailedCall|expected"):
+        with pytest.raises(AssertionError, match="expected "):
             run(text, target)
     faultless = (
         open_memory_target("reference", "emulated", "auto", 10.0)

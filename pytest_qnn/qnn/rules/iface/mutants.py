@@ -171,6 +171,16 @@ class _StaleMessage(ReferenceBackend):
             raise
 
 
+@faulty_backend("if-freed-message", "The text of a code is given back before it is read.", "IF-08")
+class _FreedMessage(ReferenceBackend):
+    """Its first bytes are those of an address, which an allocator keeps in memory that was given back."""
+
+    def error_get_message(self, code: int, out: Any) -> None:
+        super().error_get_message(code, out)
+        self.text = b"\x40\xb3\x8e\x2c\x7f" + out[0][5:]
+        out[0] = self.text
+
+
 @faulty_backend("if-no-messages", "The codes of QnnMem are not known.", "IF-08")
 class _NoMemoryMessages(ReferenceBackend):
     def error_get_message(self, code: int, out: Any) -> None:

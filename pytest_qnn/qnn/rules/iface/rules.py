@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.printable import heard, is_text
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import ERROR_MASK, Error, Property, low
@@ -446,6 +447,10 @@ def if_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
             demand(seen, frozenset({0}), where, f"{step.error} is a code of QnnMem")
             if not seen.data:
                 raise Violation(f"a text for {step.error}", "none", where)
+            if not is_text(heard(seen.data[0])):
+                raise Violation(
+                    f"a text for {step.error}", f"bytes that are none: {seen.data[0][:80]!r}", where
+                )
         elif step.error in UNKNOWN_CODES:
             unknown = frozenset({int(Error.ERROR_INVALID_ERROR_HANDLE)})
             demand(seen, unknown, where, f"{step.error} is no error code")

@@ -538,20 +538,24 @@ def _bad(scene: Scene, tape: Tape, context: str) -> Descriptor:
 def reg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The bad one's code; then every good one registers alone, so none was kept.
 
-    A descriptor that is taken alone is none that makes a batch fail.
+    A descriptor that is taken alone is none that makes a batch fail. The code is the one that the target gave
+    to the bad one alone, or one that the document has for it: which of these it should have been alone is for
+    the rule about that descriptor. Of one that was not tried alone any failure will do.
     """
     require_memory(case, trace)
     refused = 0
-    taken = {
-        w.step.descriptors
+    alone = {
+        w.step.descriptors: w.code
         for w in own_steps(case, trace, lambda w: bool(w.allowed.faults))
-        if isinstance(w.step, Register) and w.code == 0
+        if isinstance(w.step, Register) and w.code is not None
     }
     for walked in own_steps(case, trace, _faulty_batch):
         assert isinstance(walked.step, Register)
-        if any((each,) in taken for each in walked.step.descriptors):
+        given = {alone[(each,)] for each in walked.step.descriptors if (each,) in alone}
+        if 0 in given:
             continue
-        demand_code(walked, walked.allowed.codes, "one descriptor of the batch is bad")
+        if given or not walked.code:
+            demand_code(walked, walked.allowed.codes | given, "one descriptor of the batch is bad")
         refused += 1
     after = judge_valid(
         case,

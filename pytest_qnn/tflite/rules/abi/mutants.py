@@ -93,6 +93,15 @@ class _TextSilently(EmulatedPlugin):
         return super().create(keys, values, count, report)
 
 
+@faulty_plugin("plugin-reports-freed", "The text that it reports was given back before.", "ABI-04")
+class _ReportsFreed(EmulatedPlugin):
+    """Its first bytes are those of an address, which an allocator keeps in memory that was given back."""
+
+    def report(self, function: int, text: str) -> None:
+        if function:
+            layouts.PluginReport(function)(b"\x40\xb3\x8e\x2c\x7f" + text.encode()[5:])
+
+
 @faulty_plugin("plugin-drops-bytes", "Leaves out what is no ASCII before it reads a value.", "ABI-03")
 class _DropsBytes(EmulatedPlugin):
     """A number with an odd byte behind it is that number."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded, prefixed
+from pytest_qnn.core.printable import heard, is_text
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -388,7 +389,7 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     def steps(options: Options) -> Choices:
         unknown: list[tuple[AnyPluginStep, ...]] = [
             (Create(BAD, options=_inserted(options, key, at)), Destroy(BAD))
-            for key in UNKNOWN_KEYS
+            for key in (*UNKNOWN_KEYS, NO_UTF_8, NO_UTF_8)  # a reader of text may give up before it has a key
             for at in {0, len(options)}
         ]
         silent: list[tuple[AnyPluginStep, ...]] = [
@@ -429,6 +430,11 @@ def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
             refusals += 1
             if step.report == "function" and not "".join(seen.reports).strip():
                 raise Violation("a text through report_error", "NULL without one", where)
+            # A text may repeat what it was given.
+            given = all(is_text(heard(text)) for option in step.options for text in option)
+            if given and not all(map(is_text, seen.reports)):
+                wanted = "a text in UTF-8 through report_error, as Python's interpreter reads it"
+                raise Violation(wanted, f"bytes that are none: {''.join(seen.reports)[:80]!a}", where)
     return Examined(refusals, "refused options")
 
 
@@ -548,9 +554,14 @@ def reports_in_create_only(case: PluginCase, trace: PluginTrace) -> Examined:
 
 
 def destroying_nothing(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """NULL is destroyed: first of all, while a delegate lives, and at the end."""
+    """NULL is destroyed: first of all, while a delegate lives, and at the end.
+
+    Of a plugin that makes no delegate without it either, only that the calls return is looked at.
+    """
 
     def steps(options: Options) -> tuple[AnyPluginStep, ...]:
+        if facts.unusable:
+            return Destroy(), Destroy()
         create = Create(options=options)
         return Destroy(), create, Apply(), Destroy(), Apply(), Destroy("d0"), Destroy()
 

@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -84,7 +84,7 @@ def _untouched(case: DelegateCase, trace: DelegateTrace, *, inputs: bool) -> Exa
         if write.is_input == inputs and trace.applied[write.application].is_target:
             kernel = next((k for k in trace.kernels if k.kernel == write.kernel), None)
             outputs = f", whose outputs are {list(kernel.outputs)}" if kernel else ""
-            raise Violation(
+            raise WrongOutput(
                 "no byte changed but those of the kernel's outputs",
                 f"byte {write.offset} of t{write.tensor}, {what} of the kernel, changed by invoke",
                 f"kernel {write.kernel}{outputs}",

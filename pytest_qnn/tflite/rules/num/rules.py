@@ -307,7 +307,11 @@ def rounds_to_the_nearest_unit(case: DelegateCase, trace: DelegateTrace) -> Exam
 
 def saturating_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """One to three int8 nodes with inputs of -128 and 127 only, for the target."""
-    return numeric_cases(claimed_kinds(facts, dtypes=("int8",)), _alone, 0, max_nodes=3, fills=("extreme",))
+    return numeric_cases(claimed_kinds(facts, dtypes=("int8",)), _alone, 0, max_nodes=3, fills=(_ENDS,))
+
+
+_ENDS: Final = "extreme"
+"""Contents of the inputs of NUM-04's cases."""
 
 
 @rule(
@@ -320,14 +324,21 @@ def saturating_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     gate=("int8",),
 )
 def saturates(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Looks at elements whose expected value is an end of the range."""
+    """Looks at elements whose expected value is an end of the range.
+
+    In a control, whose inputs are any, none where other elements are wrong too: then the result is computed
+    wrong, whatever becomes of its ends, and NUM-03 says so.
+    """
     need_claim(case, trace)
     looked_at = 0
     for where, expected, seen in judged_outputs(case, trace):
         low, high = expected.least, expected.greatest
         at_end = _at_an_end(expected)
         outside = (seen < low) | (seen > high)
-        wrong = outside | (at_end & (np.abs(seen.astype(np.float64) - expected.value) > expected.tolerance))
+        off = np.abs(seen.astype(np.float64) - expected.value) > expected.tolerance
+        if case.fill != _ENDS and (off & ~at_end & ~outside).any():
+            continue
+        wrong = outside | (at_end & off)
         if wrong.any():
             at = int(wrong.argmax())
             node, is_first, begun = origin(case.graph, expected.tensor)
@@ -705,7 +716,11 @@ def special_values(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         return DelegateCase(msgspec.structs.replace(graph, nodes=nodes))
 
     kinds = claimed_kinds(facts, ops=ELEMENTWISE, dtypes=("float32",))
-    return numeric_cases(kinds, make, 0, max_nodes=1, fills=("special",))
+    return numeric_cases(kinds, make, 0, max_nodes=1, fills=(_SPECIAL,))
+
+
+_SPECIAL: Final = "special"
+"""Contents of the inputs of NUM-07's cases."""
 
 
 @rule(
@@ -719,7 +734,10 @@ def special_values(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     gate=("float32",),
 )
 def propagates_special_values(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Looks at elements of the target's results that are, or are computed from, special values."""
+    """Looks at elements of the target's results that are, or are computed from, special values.
+
+    And at all others of its own cases: a control, whose inputs are any, says whose they are.
+    """
     need_claim(case, trace)
     written = {tensor for kernel in judging.live_target_kernels(trace) for tensor in kernel.outputs}
     looked_at = 0
@@ -735,6 +753,8 @@ def propagates_special_values(case: DelegateCase, trace: DelegateTrace) -> Exami
             wrong = special.wrong_elements(node, results, seen)
             if node.op in arithmetic(trace.facts).half:
                 wrong &= special.wrong_in_half(special.allowed_in_half(node, operands, seen.shape), seen)
+            if case.fill != _SPECIAL:
+                wrong &= special.comes_of_special(node, operands, results)
             if wrong.any():
                 at = int(wrong.argmax())
                 raise Divergence(

@@ -100,11 +100,18 @@ def limited(option: str, values: tuple[int, ...]) -> Factory:
             value = str(chosen[choice % len(chosen)])
             target = target_application(facts, claims[0], choice >> 3)
             target = msgspec.structs.replace(target, options=((option, value),))
-            return DelegateCase(graph, (probe_application(claims[1]), target), invokes=0, baseline="plain")
+            parting = claims[1] if choice & 64 else _parting(graph, claims)
+            return DelegateCase(graph, (probe_application(parting), target), invokes=0, baseline="plain")
 
         return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=8, max_nodes=_USUAL, chained=True)
 
     return cases
+
+
+def _parting(graph: Graph, claims: Claims) -> tuple[int, ...]:
+    """Nodes of a row at equal distances, behind one to three nodes: the first part is of another length."""
+    first, distance = (len(claim) % most for claim, most in zip(claims, (3, 4), strict=True))
+    return tuple(range(1 + first, len(graph.nodes), 2 + distance))
 
 
 _USUAL = 20
@@ -272,6 +279,21 @@ def _sizes(kernels: list[Kernel]) -> list[int]:
     return sorted((len(kernel.nodes) for kernel in kernels), reverse=True)
 
 
+def beside_the_cpu(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target between probes, which take no more than a node each in half of the cases: more is left."""
+
+    def left(case: DelegateCase) -> DelegateCase:
+        if case.data_seed & 1:
+            return case
+        fewer = (
+            msgspec.structs.replace(one, claim=(one.claim or ())[:1]) if one.who == "probe" else one
+            for one in case.applications
+        )
+        return msgspec.structs.replace(case, applications=tuple(fewer))
+
+    return changed(delegates.between_probes(facts), left)
+
+
 @rule(
     "PART-05",
     Level.MUST,
@@ -279,7 +301,7 @@ def _sizes(kernels: list[Kernel]) -> list[int]:
     "kernel that replaces it.",
     source="tflite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets",
     subject="delegate",
-    cases=delegates.with_work(delegates.between_probes),
+    cases=delegates.with_work(beside_the_cpu),
 )
 def covers_every_node_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Opens up every kernel of the final plan; looks only at plans with a kernel of the target."""
