@@ -18,6 +18,7 @@ from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Subject
+    from pytest_qnn.core.verdict import Verdict
     from pytest_qnn.report.loaded import Report
 
 
@@ -202,23 +203,31 @@ class Gatherer:
             return [*files.write_all(paths, report), problem]
         return files.write_all(paths, report, msgspec.to_builtins(compare(self.before, now)))
 
-    def _found_for_another(self) -> bool:
-        """Whether a rule was found broken in the cases of others only, so that no test failed for it."""
+    def _found_for_another(self) -> list[Verdict]:
+        """What was found in the cases of other rules only, so that no test failed for it."""
         strict = self.session.options.strict
-        return any(each.found_by and each.is_red(strict=strict) for each in self.session.verdicts.values())
+        return [
+            verdict
+            for _, verdict in sorted(self.session.verdicts.items())
+            if verdict.found_by and verdict.is_red(strict=strict)
+        ]
 
     def _not_kept(self) -> bool:
         """Whether a finding that fails no test could not be written: the run has lost what it was for."""
         return any(each.finding and not each.folder for each in self.session.verdicts.values())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table of verdicts and a line for each rule that did not pass."""
+        """Print what no test failed for, the table of verdicts and a line for each rule that did not pass."""
         for problem in self._problems:
             terminalreporter.write_line(printable(problem), red=True)
         if not (self.session.verdicts or self.session.replayed):
             return
         from pytest_qnn.report import terminal
+        from pytest_qnn.session.shards import block_seed
 
+        found = self._found_for_another()
+        seeds = [block_seed(self.session.seed, verdict.block) for verdict in found]
+        terminal.found_for_others(terminalreporter, list(zip(found, seeds, strict=True)))
         terminal.summary(terminalreporter, self.session)
 
 

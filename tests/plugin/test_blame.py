@@ -31,8 +31,24 @@ def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
     assert result.ret == pytest.ExitCode.TESTS_FAILED  # what was seen is red; its rule was not selected
     assert (rules["LIFE-10"]["verdict"], rules["LIFE-10"]["blocked_by"]) == ("pass", ["RUN-01"])
     assert (rules["RUN-01"]["verdict"], rules["RUN-01"]["found_by"]) == ("crash", "LIFE-10")
+    # No test failed for it: what pytest shows of failures stands here.
     result.stdout.fnmatch_lines(
-        ["RUN-01 MUST crash (found by LIFE-10): *", "  1 cause, RUN-01: it was seen in cases of 1 other rule"]
+        [
+            "=* found in cases of other rules =*",
+            "_* RUN-01, found by LIFE-10 _*",
+            "RUN-01 crash: *",
+            "  seen      the process died of SIGABRT*",
+            "  where     in invoke of kernel 0, node 0 (MUL)*",
+            "  native backtrace",
+            "    #* (abort+0x*",
+            "  calls, by step",
+            "  minimal case",
+            "  found by  LIFE-10, in a control of its cases",
+            "  replay    *pytest --qnn-replay *",
+            "=* qnn =*",
+            "RUN-01 MUST crash (found by LIFE-10): *",
+            "  1 cause, RUN-01: it was seen in cases of 1 other rule",
+        ]
     )
     case = rules["RUN-01"]["case"]
     assert [node["op"] for node in case["graph"]["nodes"]] == ["MUL"]
@@ -51,9 +67,21 @@ def test_a_rule_of_which_nothing_is_left_is_blocked_and_the_run_red(pytester: py
     assert '<property name="blocked_by" value="RUN-01" />' in Path("out.xml").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("style", ["no", later("line")])
+def test_who_wants_no_failures_shown_is_shown_none_of_other_rules(
+    pytester: pytest.Pytester, style: str
+) -> None:
+    result, rules = judged(pytester, "aborts-in-invoke", "-k", "test_det_01", f"--tb={style}")
+    assert rules["RUN-01"]["found_by"] == "DET-01"
+    result.stdout.no_fnmatch_line("*found in cases of other rules*")
+    result.stdout.fnmatch_lines(["RUN-01 MUST crash (found by DET-01): *"])
+
+
 @pytest.mark.full
 def test_the_owner_and_who_met_its_fault_are_one_finding(pytester: pytest.Pytester) -> None:
     result, rules = judged(pytester, "aborts-at-rank-3", "-k", "test_life_09 or test_run_01 or test_abi_07")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     red = [name for name, rule in rules.items() if rule["verdict"] not in ("pass", "unsupported", None)]
     assert red == ["RUN-01"]
+    if not rules["RUN-01"]["found_by"]:  # its test failed, and shows it
+        result.stdout.no_fnmatch_line("*found in cases of other rules*")
