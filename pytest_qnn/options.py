@@ -147,7 +147,7 @@ DECLARED = (
         "--qnn-report",
         "PATH",
         "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable. A page needs "
-        "jinja2: pip install 'pytest-qnn[report]'",
+        "jinja2: pip install jinja2",
         kind="list",
         is_path=True,
     ),

@@ -357,7 +357,5 @@ def report(flag: str, text: str, kinds: tuple[str, ...] = REPORT_KINDS) -> Path:
         raise BadOption(f"{flag}: the folder {str(path.parent)!r} cannot be written to")
     if path.suffix == ".html" and importlib.util.find_spec("jinja2") is None:
         # Now, and not when the page is to be written: the run may take hours.
-        raise BadOption(
-            f"{flag}: a page needs jinja2, which is not installed: pip install 'pytest-qnn[report]'"
-        )
+        raise BadOption(f"{flag}: a page needs jinja2, which is not installed: pip install jinja2")
     return path

@@ -32,9 +32,8 @@ def test_a_page_needs_jinja2_and_a_run_says_so_before_it_begins(
     assert parse(f"--qnn-report={tmp_path}/page.html").reports == (tmp_path / "page.html",)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert parse(f"--qnn-report={tmp_path}/page.json").reports == (tmp_path / "page.json",)
-    with pytest.raises(
-        BadOption, match=r"--qnn-report: .* needs jinja2.*: pip install 'pytest-qnn\[report\]'"
-    ):
+    # Not an extra of this package: who has a clone of it has no index that knows its name.
+    with pytest.raises(BadOption, match=r"--qnn-report: .* needs jinja2.*: pip install jinja2$"):
         parse(f"--qnn-report={tmp_path}/page.html")
 
 
