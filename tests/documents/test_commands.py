@@ -56,7 +56,6 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/certification.md": {"certify --to": f"certify {RULES} --qnn-profile=quick --to"},
     "docs/how-to/compare.md": {"OLD.json": "old.json", "NEW.json": "report.json"},
     "docs/how-to/corpus.md": {"corpus FOLDER": "corpus tests/cases"},
-    "docs/how-to/debugging.md": {},
     "docs/how-to/hosts.md": {"board.json": "old.json"},
     "docs/how-to/known-failures.md": {},
     "docs/how-to/matrix.md": {},
@@ -71,7 +70,6 @@ PAGES: Mapping[str, Mapping[str, str]] = {
 }
 """Pages that are run here, with what else a test has in place of their words."""
 FOLDERS = {
-    "docs/how-to/debugging.md": "delegate_repo",
     "examples/delegate_repo/README.md": "delegate_repo",
     "examples/qnn_backend/README.md": "qnn_backend",
 }
@@ -80,6 +78,7 @@ FAST = ("docs/index.md", "docs/rules/README.md")
 """Pages whose commands need nothing and take a second."""
 ELSEWHERE = {
     "docs/how-to/ci.md": "tests/campaign/test_ci.py",
+    "docs/how-to/debugging.md": "tests/documents/test_tutorials.py",
     "docs/how-to/fixtures.md": "tests/plugin/test_fixtures.py",
     "docs/tutorials/delegate.md": "tests/documents/test_tutorials.py",
     "docs/tutorials/qnn-backend.md": "tests/documents/test_tutorials.py",
@@ -103,11 +102,6 @@ NOT_RUN = {
     "--tflite-runtime=tflite_runtime": "the whole suite twice; tests/plugin/test_compare.py has small ones",
     "libQnnTFLiteDelegate.so": "needs a vendor's delegate; tests/bridge/test_own_interface.py has one",
     "--qnn-debug=TOOL": "the form of a command; tests/plugin/test_debug.py has the tools",
-    "DET-01": "needs gdb, and an assertion in the example; tests/plugin/test_debug.py has gdb",
-    "det_01": "needs an assertion that is planted in the example by hand",
-    "LEAK-01": "needs valgrind, and half a minute of it",
-    "leak_01": "needs a leak that is planted in the example by hand",
-    "NUM-01": "needs AddressSanitizer's build; tests/plugin/test_debug.py has one",
     "qnn domain": "needs a report of DOM-01; tests/tflite/domain/test_rule.py has a small one",
     "qnn campaign": "starts Dask's workers; tests/campaign/test_campaign.py does so",
     "tools.remote": "contributors' comparison of two machines; tests/isolation/test_remote.py has small ones",

@@ -15,6 +15,12 @@ ROOT = Path(__file__).parents[3]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INSTALLS = re.compile(r"^(?:python3? -m venv|\S*pip install|export PATH=).*$", re.MULTILINE)
 """What a reader installs with, and has installed where a test runs."""
+_ROW = re.compile(r"(?:[A-Z]+|total)(?: (?:\d+|\.)){7,8}")
+"""An area in the table of verdicts."""
+_COUNTED = "passed|skipped|deselected|xfailed|failed|pass|not judged|other rule|cause|findings|rules"
+_LOST = r"bytes in|blocks|byte\(s\)|object\(s\)"
+_FIGURE = re.compile(rf"(\b[A-Z]{{2,}}-\d+\b|\.c:\d+|\b[\d,]+(?= (?:{_COUNTED}|{_LOST})))|\d+")
+"""A number; as they are stand those of rules, lines of a source, counted verdicts, and lost memory."""
 
 
 class Typed(NamedTuple):
@@ -43,6 +49,12 @@ def typed(page: Path) -> Iterator[Typed]:
             yield Typed(_INSTALLS.sub("", text), tuple(shown for _, shown in after))
 
 
+def before_all(page: Path) -> list[str]:
+    """The blocks of output that stand before the first commands of a page, of what these come to."""
+    blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [shown for _, shown in itertools.takewhile(lambda block: block[0] != "sh", blocks)]
+
+
 def run(commands: str, folder: Path, timeout: float = 600, **environment: str) -> Done:
     """Carry out a block with bash, as a reader who has installed the package.
 
@@ -55,6 +67,7 @@ def run(commands: str, folder: Path, timeout: float = 600, **environment: str) -
         ["bash", "-c", f"{commands}\nstatus=$?; pwd > '{kept}'; exit $status"],
         cwd=folder,
         env=variables | {"PATH": path} | environment,
+        stdin=subprocess.DEVNULL,  # a debugger would wait for what is typed
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -69,8 +82,9 @@ def run(commands: str, folder: Path, timeout: float = 600, **environment: str) -
 def missing(shown: str, output: str) -> str | None:
     """The first line of a page that does not come in the output, in the page's order; None: there is none.
 
-    ``...`` in a line is any text, and a line of it alone any lines. Numbers are any numbers, since they are
-    those of one machine and one version, and spaces are any spaces.
+    ``...`` in a line is any text, and a line of it alone any lines. Spaces are any spaces, and numbers any
+    numbers, since they are those of one machine; but the table of verdicts, other counts of them, ids of
+    rules, lines of a source and what a tool says of lost memory are the same on each.
     """
     seen = iter([_plain(line) for line in output.splitlines()])
     for line in shown.splitlines():
@@ -81,4 +95,5 @@ def missing(shown: str, output: str) -> str | None:
 
 
 def _plain(line: str) -> str:
-    return re.sub(r"\d+", "#", " ".join(line.split()))
+    words = " ".join(line.split())
+    return words if _ROW.fullmatch(words) else _FIGURE.sub(lambda found: found[1] or "#", words)
