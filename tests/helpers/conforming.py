@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kept import keep
 
@@ -11,6 +11,7 @@ from pytest_qnn.core.rule import Subject
 from pytest_qnn.mutants import RUNTIMES
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.facts import Precision
 from pytest_qnn.tflite.reference import personalities
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
@@ -176,3 +177,34 @@ DELEGATES = tuple(
     )
 )
 TARGETS: dict[str, Conforming] = {target.name: target for target in (*MEMORY, *DELEGATES)}
+
+
+DELEGATE_RULES = {rule.id for rule in catalogue().values() if rule.subject == "delegate"}
+MEMORY_RULES = {rule.id for rule in catalogue().values() if rule.subject == "memory"}
+
+# What the examples (examples/) do not offer, so that rules about it are unsupported there.
+DELEGATE_LACKS = {"PART-12", "PART-13", "PART-14"}
+"""The delegate has no options that would limit its partitions."""
+DELEGATE_LACKS |= {rule for rule in DELEGATE_RULES if rule.startswith("TFL-")}
+"""It offers no custom memory."""
+DELEGATE_LACKS |= {"ABI-03", "ABI-05", "ABI-11"}
+"""It is given no options, and is not opaque."""
+DELEGATE_LACKS |= {rule for rule in DELEGATE_RULES if rule.startswith("BUF-")} - {"BUF-03"}
+"""It keeps no results in buffers of its own."""
+DELEGATE_LACKS |= {"CTRL-03", "DYN-02", "DYN-03", "PART-20"}
+"""It acquires no subgraph contexts, allows no dynamic tensors, and previews no partitions."""
+DELEGATE_LACKS |= {"NOM-02"}
+"""It is in C, and asks for nothing by operator new."""
+
+_OFFERED = {"1101", "1102", "502", "absent memory type", "absent environment", "own process"}
+"""The parts of gates that the backend opens: QnnMem, ION memory, tensors of memory handles."""
+
+
+def _lacks() -> Iterator[str]:
+    for rule in catalogue().values():
+        if rule.subject == "memory" and not _OFFERED.issuperset(rule.gate):
+            yield rule.id
+
+
+BACKEND_LACKS = {*_lacks(), "OOM-02", "QTHR-04", "SSR-01"}
+"""It is in C, tells a log nothing, and has no subsystem that could restart."""

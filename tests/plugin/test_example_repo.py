@@ -11,24 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from conforming import DELEGATE_LACKS, DELEGATE_RULES
 from fast_run import expression, later, some_of
 from reports import judged_by_id
 
-from pytest_qnn.rules import catalogue
-
-DELEGATE_RULES = {rule.id for rule in catalogue().values() if rule.subject == "delegate"}
-LACKING = {"PART-12", "PART-13", "PART-14"}
-"""The delegate has no options that would limit its partitions."""
-LACKING |= {rule for rule in DELEGATE_RULES if rule.startswith("TFL-")}
-"""It offers no custom memory."""
-LACKING |= {"ABI-03", "ABI-05", "ABI-11"}
-"""It is given no options, and is not opaque."""
-LACKING |= {rule for rule in DELEGATE_RULES if rule.startswith("BUF-")} - {"BUF-03"}
-"""It keeps no results in buffers of its own."""
-LACKING |= {"CTRL-03", "DYN-02", "DYN-03", "PART-20"}
-"""It acquires no subgraph contexts, allows no dynamic tensors, and previews no partitions."""
-LACKING |= {"NOM-02"}
-"""It is in C, and asks for nothing by operator new."""
 SOURCE = "src/arithmetic_delegate.c"
 
 
@@ -107,7 +93,7 @@ def test_the_delegate_passes_every_rule_and_its_own_tests(
     status, verdicts = judged(repository, *options, *only)
     # In this process none ends, and nothing is refused.
     apart = {rule for rule in rules if rule == "LIFE-14" or rule.startswith("NOM-")}
-    lacking = rules & (LACKING | (apart if sandbox == "off" else set()))
+    lacking = rules & (DELEGATE_LACKS | (apart if sandbox == "off" else set()))
     expected = dict.fromkeys(rules, "pass") | dict.fromkeys(lacking, "unsupported")
     assert {rule: verdict["verdict"] for rule, verdict in verdicts.items()} == expected
     assert min(verdict["examined"] for rule, verdict in verdicts.items() if rule not in lacking) > 0
