@@ -186,8 +186,8 @@ class MemoryTarget(OpenTarget):
 
 def described(case: MemoryCase, death: Death) -> Death:
     """The death with its step, and the results of its calls, in words."""
-    steps = enumerate(case.steps)
-    place = next((f"step {number} ({_words(step)})" for number, step in steps if number == death.step), "")
+    steps = [*map(_words, case.steps), "giving back what the case has left"]
+    place = f"step {death.step} ({steps[death.step]})" if 0 <= death.step < len(steps) else ""
     calls = (msgspec.structs.replace(call, result=_result(call)) for call in death.evidence.calls)
     evidence = msgspec.structs.replace(death.evidence, calls=tuple(calls))
     return msgspec.structs.replace(death, place=place, evidence=evidence)

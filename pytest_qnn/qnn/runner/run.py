@@ -74,9 +74,9 @@ def run_memory_case(
     The trace's plain runs are named, and not carried out yet: they need a session that the case has not
     touched.
 
-    ``on_step(i)`` is called before step ``i``. ``refused``: see `Session.refuse`. Everything the
-    case made is given back at the end, unless the case ends the process: whoever carries such a case out ends
-    the process next.
+    ``on_step(i)`` is called before step ``i``, and once more before what is left is given back. ``refused``:
+    see `Session.refuse`. Everything the case made is given back at the end, unless the case ends the process:
+    whoever carries such a case out ends the process next.
     """
     if any(map(_looks_at_memory, case.steps)):
         with large_blocks_visible():
@@ -102,6 +102,8 @@ def _run_memory_case(
                 on_step(index)
             seen.append(carry_out(state, step))
             differing.append(_differing(state))
+        if on_step is not None and not (case.ends or case.killed):
+            on_step(len(case.steps))  # what the case left is given back: a death in it is of no step
     finally:
         closing = _leave(state) if case.ends or case.killed else release(state)
     return MemoryTrace(

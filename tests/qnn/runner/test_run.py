@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.observe.process import regions, snapshot
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import Interface
@@ -47,6 +48,7 @@ from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.worker import learn
+from pytest_qnn.qnn.target import described
 from pytest_qnn.qnn.trace import AllocCounts, ExecuteCounts, MemoryTrace, ProcessCounts, StepSeen
 
 Run = Callable[..., MemoryTrace]
@@ -352,10 +354,20 @@ def test_nothing_is_left_for_the_next_case(run: Run) -> None:
     assert (after["fds"], after["memfds"]) == (before["fds"], before["memfds"])
 
 
-def test_on_step_is_told_each_step_before_it_runs(run: Run) -> None:
+def test_on_step_is_told_each_step_before_it_runs_and_the_end(run: Run) -> None:
     told: list[int] = []
     run(ContextCreate("c0"), ContextFree("c9"), ContextFree("c0"), on_step=told.append)
-    assert told == [0, 1, 2]
+    assert told == [0, 1, 2, 3]
+
+
+def test_a_death_where_all_is_given_back_is_of_no_step() -> None:
+    case = MemoryCase((ContextCreate("c0"),))
+    places = [described(case, Death("signal", "SIGABRT", step)).place for step in (-1, 0, 1)]
+    assert places == [
+        "",
+        'step 0 (ContextCreate {"context":"c0"})',
+        "step 1 (giving back what the case has left)",
+    ]
 
 
 def test_a_trace_survives_messagepack(run: Run) -> None:
