@@ -303,8 +303,9 @@ def _graphs(case: MemoryCase, *, with_weights: bool = False) -> Iterator[Prepare
 
 
 def _lived(case: MemoryCase) -> Iterator[Prepare]:
-    """The graphs of ordinary life."""
-    lives = (step for step in case.steps if isinstance(step, Lived) and step.what == "turns")
+    """The graphs of ordinary life, and of threads."""
+    whats = {"turns", "contexts"}
+    lives = (step for step in case.steps if isinstance(step, Lived | Parallel) and step.what in whats)
     return (Prepare("g0", "c0", step.op, step.dtype) for step in lives)
 
 

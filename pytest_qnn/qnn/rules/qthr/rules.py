@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
 from pytest_qnn.qnn.cases.case import MemoryCase, Parallel, ThreadCall
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types
@@ -48,8 +48,9 @@ def _demand_nothing_failed(found: Iterator[tuple[str, Parallel, StepSeen]]) -> i
     count = 0
     for where, step, seen in found:
         for call, code in seen.calls:
-            wrong = f"{call} answers {named(code)}" if code else call
-            raise Violation("every call succeeds, as it does alone", wrong, where)
+            if not code:
+                raise WrongOutput("every output is right, as it is alone", call, where)
+            raise Violation("every call succeeds, as it does alone", f"{call} answers {named(code)}", where)
         count += step.threads * step.rounds
     return count
 
