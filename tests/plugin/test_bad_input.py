@@ -260,6 +260,41 @@ def test_a_library_without_the_entry_point(pytester: pytest.Pytester, flag: str,
     assert symbol in sentence
 
 
+LIBRARIES = pytest.mark.parametrize("flag", ["--qnn-backend", "--tflite-delegate", "--qnn-rpcmem"])
+
+
+@LIBRARIES
+@pytest.mark.parametrize("size", [10, 40, 3000])
+def test_a_library_that_is_cut_off(pytester: pytest.Pytester, flag: str, size: int) -> None:
+    path = build(pytester.path, PLUGIN, ON_LOAD="")
+    path.write_bytes(path.read_bytes()[:size])
+    sentence = judged(pytester, f"{flag}={path}")
+    assert_names_once(sentence, flag, path)
+    assert " is cut off: " in sentence
+    assert f"it has {size}" in sentence
+
+
+@LIBRARIES
+@pytest.mark.parametrize(
+    ("at", "value", "said"),
+    [
+        (18, 183, "is for AArch64, and this machine is x86-64"),
+        (18, 4000, "is for the machine 4000 of ELF, and this machine is x86-64"),
+        (4, 1, "is for x86-64 (32-bit), and this machine is x86-64"),
+    ],
+)
+def test_a_library_of_another_machine(
+    pytester: pytest.Pytester, flag: str, at: int, value: int, said: str
+) -> None:
+    path = build(pytester.path, PLUGIN, ON_LOAD="")
+    content = bytearray(path.read_bytes())
+    content[at : at + 2] = value.to_bytes(2, "little") if value > 1 else b"\1\1"
+    path.write_bytes(content)
+    sentence = judged(pytester, f"{flag}={path}")
+    assert_names_once(sentence, flag, path)
+    assert sentence.endswith(said)
+
+
 def test_an_entry_point_that_returns_no_provider(pytester: pytest.Pytester) -> None:
     path = qnn_library(pytester.path, providers=0)
     sentence = judged(pytester, f"--qnn-backend={path}")

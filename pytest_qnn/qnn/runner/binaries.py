@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pytest_qnn.isolation.host import library_files
 from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
@@ -295,6 +296,9 @@ def _table(system: str) -> Any:
         return _providers(made.get_providers, made)
     if not Path(system).is_file():
         raise SystemUnusable(f"there is no {LIBRARY} beside the backend")
+    flaw = library_files.flaw(system)
+    if flaw:
+        raise SystemUnusable(f"{system} {flaw}")
     try:
         library = ctypes.CDLL(system)
     except OSError as error:

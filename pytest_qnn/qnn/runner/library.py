@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qnn.isolation.evidence import call_log
-from pytest_qnn.isolation.host import library_kinds
+from pytest_qnn.isolation.host import library_files, library_kinds
 from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
 
@@ -40,10 +40,14 @@ def open_library(path: str) -> QnnEntry:
     """Load a QNN backend library.
 
     Raises:
-        QnnUnusable: the file is missing, is no library, is no QNN backend or yields no provider.
+        QnnUnusable: the file is missing, cut off or for another machine, is no library, is no QNN backend
+            or yields no provider.
     """
     if not Path(path).is_file():
         raise QnnUnusable(f"the QNN backend library {path} does not exist")
+    flaw = library_files.flaw(path)
+    if flaw:
+        raise QnnUnusable(f"{path} {flaw}")
     _preload_unwinder()
     try:
         library = ctypes.CDLL(path)

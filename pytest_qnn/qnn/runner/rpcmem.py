@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pytest_qnn.core.forms import is_soname
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.host import library_files
 from pytest_qnn.isolation.host.shared_memory import shared_memory
 from pytest_qnn.qnn.abi.rpcmem import ALLOC2, INT_MAX, PROTOTYPES
 
@@ -91,6 +92,9 @@ def open_rpcmem(path: str) -> LibraryRpcmem:
     """
     if not is_soname(path) and not Path(path).is_file():
         raise RpcmemUnusable(f"the rpcmem library {path} does not exist")
+    flaw = "" if is_soname(path) else library_files.flaw(path)
+    if flaw:
+        raise RpcmemUnusable(f"{path} {flaw}")
     try:
         library = ctypes.CDLL(path)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pytest_qnn.core.forms import DIRECT, QNN_DELEGATE
 from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.host import library_files
 from pytest_qnn.isolation.host.refusals import Lacking, Refusals, Refusing
 from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.tflite.abi import layouts, peek
@@ -250,7 +251,7 @@ class LibraryFactory:
         path: of the library.
 
     Raises:
-        DelegateUnusable: there is no such file.
+        DelegateUnusable: there is no such file, it is cut off, or is for another machine.
     """
 
     def __init__(self, spec: str, options: Mapping[str, str]) -> None:
@@ -260,6 +261,9 @@ class LibraryFactory:
         self._refusals: tuple[ctypes.CDLL, Refusals] | None = None
         if not Path(self.path).is_file():
             raise DelegateUnusable(f"there is no delegate library {self.path}")
+        flaw = library_files.flaw(self.path)
+        if flaw:
+            raise DelegateUnusable(f"{self.path} {flaw}")
 
     @property
     def refusing(self) -> Refusing:

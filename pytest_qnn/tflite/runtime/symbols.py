@@ -50,7 +50,7 @@ def function_offsets(library: Path) -> dict[str, int]:
     """Name of each function in .symtab and .dynsym -> its offset from the load address.
 
     Raises:
-        ValueError: the file is not a 64-bit little-endian ELF file.
+        ValueError: the file is not a 64-bit little-endian ELF file, or a damaged one.
     """
     image = _image(library)
     return {
@@ -64,7 +64,7 @@ def dynamic_symbols(library: Path) -> DynamicSymbols:
     """The names in .dynsym.
 
     Raises:
-        ValueError: the file is not a 64-bit little-endian ELF file.
+        ValueError: the file is not a 64-bit little-endian ELF file, or a damaged one.
     """
     image = _image(library)
     exports, undefined = set(), set()
@@ -89,7 +89,18 @@ def _text(image: bytes, start: int) -> str:
 
 
 def _symbols(image: bytes, kinds: tuple[int, ...]) -> Iterator[tuple[int, int, int, int, int]]:
-    """(where its name starts, info, other, section, value) of each symbol in the tables of these kinds."""
+    """(where its name starts, info, other, section, value) of each symbol in the tables of these kinds.
+
+    Raises:
+        ValueError: the file ends before them, or they lead nowhere.
+    """
+    try:
+        yield from _listed(image, kinds)
+    except (struct.error, IndexError):
+        raise ValueError("its tables of sections and symbols lead out of the file") from None
+
+
+def _listed(image: bytes, kinds: tuple[int, ...]) -> Iterator[tuple[int, int, int, int, int]]:
     (section_table,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
     sections = [_SECTION.unpack_from(image, section_table + size * index) for index in range(count)]

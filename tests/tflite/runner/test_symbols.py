@@ -52,6 +52,14 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
         dynamic_symbols(path)
 
 
+@needs_compiler
+def test_a_library_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    path = build(tmp_path, SOURCE)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ValueError, match="lead out of the file"):
+        dynamic_symbols(path)
+
+
 def test_tflite_runtime_exports_its_functions_and_litert_does_not() -> None:
     exports = [
         dynamic_symbols(load_runtime(name).library).exports for name in ("tflite_runtime", "ai_edge_litert")
