@@ -169,7 +169,11 @@ class Session:
 
         try:
             for subject in sorted({rule.subject for rule in needed}):
-                self._ask_choices(self.target(subject))
+                target = self.target(subject)
+                refused = target.refused(self.expected | self.elsewhere)
+                if refused:
+                    raise TargetUnusable(refused)
+                self._ask_choices(target)
         except TargetUnusable as error:
             raise pytest.UsageError(printable(self._sentence(error))) from None
 

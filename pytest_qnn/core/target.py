@@ -179,6 +179,9 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
             call: what was at work when it ended the process; empty: it did not, or that is not known.
         """
 
+    def refused(self, rules: Collection[str]) -> str:
+        """Why no run is worth while that judges these rules and no others, in one sentence; empty: one is."""
+
     def provenance(self) -> dict[str, str]:
         """Versions and digests for the report: library path and SHA-256, runtime, provider, ..."""
 

@@ -191,6 +191,10 @@ class OpenTarget:
         """Nothing, unless a half says more."""
         return {}
 
+    def refused(self, rules: Collection[str]) -> str:  # noqa: ARG002 - the signature is Target's
+        """Empty: each rule says itself what it cannot judge."""
+        return ""
+
     def asked(self) -> dict[str, Any]:
         """Nothing, unless a half says more."""
         return {}

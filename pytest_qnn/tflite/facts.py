@@ -56,6 +56,9 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The options come from the command line: a delegate may be unable to do without them."""
     unusable: str = ""
     """Why no delegate can be made although the library is a plugin: only its interface is judged then."""
+    unloadable: bool = False
+    """That is so because the loader refuses the library: of the rules about its interface, only ABI-12, which
+    says so, judges it."""
     deaths: tuple[str, ...] = ()
     """How the process died while more than this was to be learned."""
     claims: tuple[Claim, ...] = ()

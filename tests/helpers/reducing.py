@@ -62,6 +62,9 @@ class Reducing:
     def asked(self) -> dict[str, Any]:
         return {}
 
+    def refused(self, rules: Collection[str]) -> str:  # noqa: ARG002 - the signature is Target's
+        return ""
+
     def revealing(self, case: Any) -> Iterator[Any]:
         return revealing(case)
 

@@ -315,6 +315,18 @@ def test_a_delegate_plugin_whose_create_returns_null(pytester: pytest.Pytester) 
     result.assert_outcomes(failed=1, passed=1, skipped=1)
 
 
+def test_a_delegate_plugin_that_needs_what_nobody_has(pytester: pytest.Pytester) -> None:
+    path = build(pytester.path, f"void nosuch(void);{PLUGIN}", ON_LOAD="nosuch()")
+    sentence = judged(pytester, f"--tflite-delegate={path}")
+    assert_names_once(sentence, "--tflite-delegate", path)
+    assert "undefined symbol: nosuch" in sentence
+    # The rule about that is judged, and with it a run ends as one with a violation.
+    pytester.makepyfile(fake_suite.suite("ABI-12", "PART-01"))
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", f"--tflite-delegate={path}")
+    assert result.ret is pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1, skipped=1)
+
+
 @pytest.mark.parametrize(
     ("on_load", "said", "sandbox"),
     [

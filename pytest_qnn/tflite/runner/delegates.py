@@ -26,7 +26,7 @@ from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
 from pytest_qnn.tflite.runner import qnn_interface
-from pytest_qnn.tflite.runner.plugin.symbols import broken, is_plugin, other_kind
+from pytest_qnn.tflite.runner.plugin.symbols import UNDEFINED_SYMBOL, broken, is_plugin, other_kind
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import NOT_REPORTED
 
@@ -387,6 +387,7 @@ class PluginFactory(LibraryFactory):
 
     Attributes:
         broken: why it can make no delegate although it is a plugin, for rules about its interface.
+        unloadable: that is what the loader says, which refuses it.
     """
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
@@ -401,6 +402,7 @@ class PluginFactory(LibraryFactory):
             self.broken = ""
         if other:  # it is not loaded: what that does in such a library nobody has asked for
             raise DelegateUnusable(f"{path} is no delegate plugin: {other}")
+        self.unloadable = UNDEFINED_SYMBOL in self.broken
         if not self.broken:
             self._load()
 
@@ -472,6 +474,11 @@ class _ProbeFactory:
 def why_broken(factory: DelegateFactory) -> str:
     """Why a plugin can make no delegate, while its interface can still be judged; empty otherwise."""
     return factory.broken if isinstance(factory, PluginFactory) else ""
+
+
+def is_unloadable(factory: DelegateFactory) -> bool:
+    """The loader refuses a plugin, of which nothing but that can be judged."""
+    return isinstance(factory, PluginFactory) and factory.unloadable
 
 
 def known_options(spec: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -22,6 +22,7 @@ from pytest_qnn.tflite.runner.delegates import (
     NoDelegate,
     delegate_factory,
     is_steerable,
+    is_unloadable,
     known_options,
     why_broken,
 )
@@ -69,6 +70,7 @@ class DelegateWorker:
     def facts(self, depth: Depth = "all") -> DelegateFacts:
         """Learn what the chain is, and with ``all`` that each of its delegates can be made."""
         unusable = next(filter(None, map(why_broken, self._chain)), "")
+        unloadable = any(map(is_unloadable, self._chain))
         custom = offering(self._chain)
         own = next((at for at, one in enumerate(self._chain) if getattr(one, "has_own_interface", False)), -1)
         registers: bool | None = None
@@ -91,6 +93,7 @@ class DelegateWorker:
             options=tuple(known_options(name, options) for name, options in self._spec.delegates),
             needs_options=any(options for _, options in self._spec.delegates),
             unusable=unusable,
+            unloadable=unloadable,
             custom_memory=custom,
             own_interface=own,
             backend_type="" if own < 0 else getattr(self._chain[own], "options", {}).get(BACKEND_TYPE, ""),

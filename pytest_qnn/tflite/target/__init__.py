@@ -46,6 +46,8 @@ from pytest_qnn.tflite.target.cells import Cells
 from pytest_qnn.tflite.target.graphs import Graphs
 from pytest_qnn.tflite.trace import DelegateTrace, DomainTrace, ScriptTrace
 
+_LOADING = "ABI-12"
+"""The rule about libraries that the loader refuses."""
 _HEAVY = 0.125
 """Seconds of a plain case from which on there are fewer of them. A usual one takes a hundredth."""
 
@@ -149,6 +151,16 @@ class DelegateTarget(OpenTarget):
         return (
             f"a case of {lives} delegates takes too long where a plain one takes {facts.seconds:g} s: "
             f"they have at most {facts.most_lives}, by --qnn-timeout"
+        )
+
+    def refused(self, rules: Collection[str]) -> str:
+        """A library that the loader refuses is judged by one rule; without it nothing would be judged."""
+        facts: DelegateFacts = self.facts
+        if not facts.unloadable or _LOADING in rules:
+            return ""
+        return (
+            f"--tflite-delegate: {self.spec}: cannot be loaded as a library: {facts.unusable} "
+            f"(only {_LOADING} judges such a library)"
         )
 
     def learned(self) -> dict[str, Any]:

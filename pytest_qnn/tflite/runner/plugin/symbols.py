@@ -14,6 +14,8 @@ from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
 from pytest_qnn.tflite.trace import LibrarySeen
 
 FUNCTIONS = (CREATE, DESTROY)
+UNDEFINED_SYMBOL = "undefined symbol"
+"""In what the loader says of a library that needs a function or variable that nobody has."""
 _CPP = "6tflite"
 """The namespace tflite in a name that C++ made."""
 
@@ -63,7 +65,7 @@ def broken(path: Path) -> str:
     if len(missing) == len(FUNCTIONS):
         return ""
     error = _load_error(path)
-    if "undefined symbol" in error:
+    if UNDEFINED_SYMBOL in error:
         return error
     return f"it exports no {missing[0]}" if missing else ""
 
