@@ -7,9 +7,11 @@ no ini file, no other plugin, no variable of pytest's or Python's. `verify` judg
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,21 +43,30 @@ _TARGET = (
 _TARGET_TOO = ("--tflite-delegate-precision", "--qnn-env", "--qnn-about")
 _JUDGED = (0, 1)
 """Exit statuses of pytest that came to its end: all tests passed, or some failed."""
+_INI = "pytest.ini"
+
+
+class _NotJudged(Exception):  # noqa: N818 - what is wrong is mostly what the user has named
+    """The run did not come to its end; the text is one sentence."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run, write the folder, print what it states; returns the exit status."""
     folder, passed = parse(arguments)
     try:
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             return refuse("certify", f"--to: {folder} is not empty")
-        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        status = _run(folder, _command(folder, passed))
+        with _as_it_was(folder, is_new=is_new):
+            (folder / _INI).write_text("[pytest]\n", encoding="utf-8")
+            status = _run(folder, _command(folder, passed))
+            if status not in _JUDGED:
+                raise _NotJudged(f"the run ended with exit status {status}: {_last_line(folder)}")
+    except _NotJudged as error:
+        return refuse("certify", str(error))
     except OSError as error:
         return refuse("certify", f"--to: {folder}: {error.strerror or error}")
-    if status not in _JUDGED:
-        return refuse("certify", f"the run ended with exit status {status}: {_last_line(folder)}")
     try:
         stated = _stated(folder)
         files.replace(folder / bundle.STATEMENT, _json(stated))
@@ -67,6 +78,29 @@ def main(arguments: Sequence[str]) -> int:
     violated = statement.violated(stated, release.errata(installed.release))
     show(text.stated(stated, missing, violated))
     return 1 if violated else 3 if missing else 0
+
+
+@contextlib.contextmanager
+def _as_it_was(folder: Path, *, is_new: bool) -> Iterator[None]:
+    """Where what is done here ends early, and no rule was judged, the empty folder is left as it was.
+
+    So the command can be given again, with what was wrong put right.
+
+    Args:
+        folder: in which nothing is but what is made here.
+        is_new: it is removed, too.
+    """
+    try:
+        yield
+    except BaseException:
+        if not bundle.has_rules(folder):
+            with contextlib.suppress(OSError):
+                for name in (_INI, bundle.RUN_LOG, bundle.REPORT):
+                    (folder / name).unlink(missing_ok=True)
+                shutil.rmtree(folder / bundle.ANSWERS, ignore_errors=True)
+                if is_new:
+                    folder.rmdir()
+        raise
 
 
 def parse(arguments: Sequence[str]) -> tuple[Path, list[str]]:
@@ -130,7 +164,7 @@ def _command(folder: Path, passed: Sequence[str]) -> list[str]:
     own = [f"{flag}={value}" for flag, value in default.items() if flag not in given]
     return [
         *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_qnn.plugin", "-p", "no:cacheprovider"),
-        *("-c", str(folder / "pytest.ini"), f"--rootdir={folder}", "--noconftest", "-ra"),
+        *("-c", str(folder / _INI), f"--rootdir={folder}", "--noconftest", "-ra"),
         *("--pyargs", "pytest_qnn.conformance", f"--qnn-seed={installed.seed}", *own, *passed),
         f"--qnn-certify={folder / bundle.ANSWERS}",
         f"--qnn-report={folder / bundle.REPORT}",

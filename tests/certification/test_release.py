@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pytest_qnn import commands
+from pytest_qnn.commands import certify
 from pytest_qnn.core.verdict import Level
 from pytest_qnn.session.certification import bundle, release, statement
 
@@ -134,6 +135,33 @@ def test_a_target_that_is_not_there_is_one_sentence(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("certify: the run ended with exit status 4: ERROR: --qnn-backend: ")
     assert "gone.so" in said
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_that_judges_no_rule_leaves_the_folder_as_it_was(there: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    if there:
+        folder.mkdir()
+    library = tmp_path / "text.so"
+    library.write_text("no library\n", encoding="utf-8")  # the target is opened, and refused then
+    assert commands.main(["certify", "--to", str(folder), f"--qnn-backend={library}"]) == commands.USAGE_ERROR
+    assert folder.exists() == there
+    assert not there or not list(folder.iterdir())
+
+
+def test_a_run_that_ends_when_rules_were_judged_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(folder: Path, command: list[str]) -> int:
+        (folder / bundle.ANSWERS).mkdir()
+        (folder / bundle.ANSWERS / "0001-REG-08.xz").write_bytes(b"")
+        (folder / bundle.RUN_LOG).write_text("interrupted\n", encoding="utf-8")
+        return 2
+
+    monkeypatch.setattr(certify, "_run", run)
+    assert commands.main(["certify", "--to", str(tmp_path / "new")]) == commands.USAGE_ERROR
+    assert "exit status 2: interrupted" in capsys.readouterr().err
+    assert (tmp_path / "new" / bundle.RUN_LOG).exists()
 
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-certify=new")

@@ -102,6 +102,11 @@ def logs(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / ANSWERS).glob("*"))
 
 
+def has_rules(folder: Path) -> bool:
+    """There is the log of a rule, which was judged; those of openings have no number."""
+    return any(name[:1].isdigit() for name in logs(folder))
+
+
 def answers(one: Log) -> int:
     """Cases that a log has the answers of."""
     return sum(step.way in CASES for step in one.steps)
