@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -355,6 +356,13 @@ def report(flag: str, text: str, kinds: tuple[str, ...] = REPORT_KINDS) -> Path:
         raise BadOption(f"{flag}: there is no folder {str(path.parent)!r} to write {path.name!r} to")
     if not os.access(path.parent, os.W_OK):
         raise BadOption(f"{flag}: the folder {str(path.parent)!r} cannot be written to")
+    try:
+        # Permissions do not tell it of /proc and its like.
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise BadOption(
+            f"{flag}: {text!r}: no file can be made in {str(path.parent)!r}: {error.strerror or error}"
+        ) from None
     if path.suffix == ".html" and importlib.util.find_spec("jinja2") is None:
         # Now, and not when the page is to be written: the run may take hours.
         raise BadOption(f"{flag}: a page needs jinja2, which is not installed: pip install jinja2")

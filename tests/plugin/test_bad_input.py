@@ -130,6 +130,13 @@ def test_a_report_path_that_is_a_folder(pytester: pytest.Pytester) -> None:
     )
 
 
+def test_a_report_path_in_a_folder_in_which_no_file_can_be_made(pytester: pytest.Pytester) -> None:
+    sentence = refusal(pytester.runpytest_inprocess("--qnn-report=/proc/x.json"))
+    assert sentence == (
+        "--qnn-report: '/proc/x.json': no file can be made in '/proc': No such file or directory"
+    )
+
+
 GOOD_CASE = {
     "schema": 2,
     "rule": "REG-01",
