@@ -17,6 +17,10 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the libraries go")
     parser.add_argument("--personality", default="default", choices=sorted(PERSONALITIES))
     arguments = parser.parse_args()
+    if arguments.folder.exists() and not arguments.folder.is_dir():
+        parser.error(
+            f"{str(arguments.folder)!r} is not a folder: the reference's libraries are written to one"
+        )
     try:
         made = build(arguments.folder)
     except (BuildFailed, OSError) as error:

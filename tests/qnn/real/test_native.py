@@ -210,6 +210,15 @@ def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
         native.build(tmp_path / "out")
 
 
+def test_a_file_is_no_folder_for_the_libraries(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("")
+    done = _run([sys.executable, "-m", "pytest_qnn.native", str(tmp_path / "text.so")], {})
+    assert done.returncode == 2
+    assert done.stderr.endswith(
+        f"'{tmp_path}/text.so' is not a folder: the reference's libraries are written to one\n"
+    )
+
+
 def test_the_command_prints_what_a_client_needs(tmp_path: Path) -> None:
     done = _run([sys.executable, "-m", "pytest_qnn.native", str(tmp_path), "--personality", "no-ion"], {})
     assert done.returncode == 0
