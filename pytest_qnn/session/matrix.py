@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -43,7 +44,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    targets: dict[str, Entry]
+    targets: dict[str, Any]
+    """Each one an `Entry`; read one by one, so that what is wrong is said of a target by its name."""
 
 
 def read(path: Path) -> dict[str, Entry]:
@@ -54,20 +56,25 @@ def read(path: Path) -> dict[str, Entry]:
     """
     try:
         text = regular_file.read(path, _MOST_BYTES).decode()
-        found = msgspec.convert(tomlkit.parse(text).unwrap(), _File).targets
+        listed = msgspec.convert(tomlkit.parse(text).unwrap(), _File).targets
     except OSError as error:
         raise BadOption(f"{FLAG}: {str(path)!r} cannot be read: {error.strerror or error}") from None
     except (TOMLKitError, RecursionError) as error:
         raise BadOption(f"{FLAG}: {str(path)!r} is not TOML: {error}") from None
     except ValueError as error:  # of msgspec, of a file that is too large, and of one that is not UTF-8
         raise BadOption(f"{FLAG}: {str(path)!r}: {error}") from None
-    if not found:
+    if not listed:
         raise BadOption(f"{FLAG}: {str(path)!r} has no target: [targets.NAME] begins one")
-    for name, entry in found.items():
+    found = {}
+    for name, fields in listed.items():
         if not _NAME.fullmatch(name):
             raise BadOption(
                 f"{FLAG}: {str(path)!r}: {name!r} is no name of letters, digits, '.', '_' and '-'"
             )
+        try:
+            entry = found[name] = msgspec.convert(fields, Entry)
+        except msgspec.ValidationError as error:
+            raise BadOption(f"{FLAG}: {str(path)!r}, {name}: {error}") from None
         if not all(amount > 0 for amount in entry.resources.values()):
             raise BadOption(f"{FLAG}: {str(path)!r}, {name}: resources are numbers above 0")
     return found
@@ -111,7 +118,11 @@ def of_target(read_options: Callable[..., Options], options: Options) -> Options
         )
     folder = options.matrix.absolute().parent
     target = Target(options.target, found[options.target].options, folder)
-    own = read_options(target=target)
+    try:
+        own = read_options(target=target)
+    except BadOption as error:  # what the run's own options have wrong was said before there was a target
+        said = str(error)
+        raise BadOption(said if said.startswith(FLAG) else f"{FLAG}, {options.target}: {said}") from None
     reports = tuple(named(path, options.target) for path in options.reports)
     return dataclasses.replace(own, target=options.target, reports=reports)
 

@@ -98,8 +98,11 @@ def named(options: str) -> str:
         ("targets = ", "is not TOML"),
         ("", "Object missing required field `targets`"),
         ("[targets]\n", "has no target"),
-        ("[targets.one]\n", "Object missing required field `options`"),
-        (named('["--qnn-backend=reference"]') + "more = 1\n", "unknown field `more`"),
+        ("[targets.one]\n", "'m.toml', one: Object missing required field `options`"),
+        ("[targets]\none = 1\n", "'m.toml', one: Expected `object`, got `int`"),
+        (named('["--qnn-backend=reference"]') + "more = 1\n", "one: Object contains unknown field `more`"),
+        (named("[1]"), "'m.toml', one: Expected `str`, got `int` - at `$.options[0]`"),
+        (named('["--qnn-backend=nowhere.so"]'), "--qnn-matrix, one: --qnn-backend: '"),
         (named('["--qnn-backend=nowhere.so"]'), "there is no such file"),
         (
             named('["--qnn-backend=reference", "--qnn-color=red"]'),
