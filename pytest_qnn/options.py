@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -503,6 +504,32 @@ def read(
         given=frozenset(given),
         files=files,
     )
+
+
+_OF_FLAG = re.compile(r"(--[a-z-]+): ")
+
+
+def of_ini_file(sentence: str, command_line: Mapping[str, Any], ini: Mapping[str, Any]) -> str:
+    """The name of the ini option whose value `read` has refused; empty: the value is none of the ini file.
+
+    Args:
+        sentence: of the BadOption.
+        command_line: as for `read`.
+        ini: the same.
+    """
+    match = _OF_FLAG.match(sentence)
+    one = next((each for each in DECLARED if match and each.flag == match[1]), None)
+    if one is None or not ini.get(one.ini):
+        return ""
+    chain = command_line.get("tflite_chain") or ()
+    if one.flag in _CHAIN:
+        # Delegates replace delegates; options replace options, and so do delegates, to which theirs belong.
+        given = (
+            bool(chain) if one.flag != "--tflite-delegate" else any(kind == "delegate" for kind, _ in chain)
+        )
+    else:
+        given = command_line.get(one.ini) is not None
+    return "" if given else one.ini
 
 
 def _sources(

@@ -6,7 +6,6 @@ Hypothesis nor a runtime. The work is done by modules that are imported when the
 
 from __future__ import annotations
 
-import functools
 import resource  # noqa: F401 - before a user's folder with a module of this name comes first on the path
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -96,7 +95,20 @@ def _reader(config: pytest.Config) -> Callable[..., opts.Options]:
     """What reads the options, given what else there is beside the command line and the ini file."""
     ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
     folder = config.inipath.parent if config.inipath else config.rootpath
-    return functools.partial(opts.read, vars(config.option), ini, folder)
+    command_line = vars(config.option)
+    overridden = {text.partition("=")[0].strip() for text in config.getoption("override_ini", None) or ()}
+
+    def read(case_file: Sequence[str] = (), target: opts.Target | None = None) -> opts.Options:
+        try:
+            return opts.read(command_line, ini, folder, case_file, target)
+        except forms.BadOption as error:
+            # What a case file or a target says wins over the ini file, whose values were read before.
+            name = "" if case_file or target else opts.of_ini_file(str(error), command_line, ini)
+            if not name or name in overridden or config.inipath is None:
+                raise
+            raise forms.BadOption(f"{error} ({name} in {config.inipath})") from None
+
+    return read
 
 
 def _expected(options: opts.Options) -> Expected | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from reports import refusal
 
 from pytest_qnn import options as opts
 from pytest_qnn.core.forms import PATHS, PROFILE_NAMES, BadOption
@@ -130,7 +131,36 @@ def test_an_ini_value_of_the_wrong_form_is_a_usage_error(pytester: pytest.Pytest
     pytester.makeini("[pytest]\nqnn_strict = perhaps\n")
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.stderr.str().strip() == "ERROR: --qnn-strict: 'perhaps' is neither true nor false"
+    said = f"--qnn-strict: 'perhaps' is neither true nor false (qnn_strict in {pytester.path / 'tox.ini'})"
+    assert result.stderr.str().strip() == f"ERROR: {said}"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "and there is no such file (tflite_delegate in {0}/tox.ini)"),
+        (("--tflite-delegate-option=a=b",), "file (tflite_delegate in {0}/tox.ini)"),
+        (
+            ("--tflite-delegate=y.so",),
+            "'y.so' is not reference or xnnpack or qnn-reference, and there is no such file",
+        ),
+        (
+            ("-o", "tflite_delegate=z.so"),
+            "'z.so' is not reference or xnnpack or qnn-reference, and there is no such file",
+        ),
+        (
+            ("--tflite-delegate=xnnpack",),
+            "'soon' is not a positive number of seconds (qnn_timeout in {0}/tox.ini)",
+        ),
+        (("--tflite-delegate=xnnpack", "--qnn-timeout=1e9"), "'1e9' is more than a day (86400 seconds)"),
+    ],
+)
+def test_a_wrong_value_of_the_ini_file_is_said_to_be_of_it(
+    pytester: pytest.Pytester, given: tuple[str, ...], said: str
+) -> None:
+    pytester.makefile(".ini", tox="[pytest]\ntflite_delegate = ./x.so\nqnn_timeout = soon\n")
+    result = pytester.runpytest_inprocess(*given)
+    assert refusal(result).endswith(said.format(pytester.path))
 
 
 def test_options_of_a_case_file_select_only_a_target() -> None:
