@@ -110,8 +110,12 @@ def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
     program = built(tmp_path, text)
     status, said = run(program, libraries, mutant)
     assert (status, says in said) == (1, True), said
+    assert "\nexpected:  " in said
     status, said = run(program, libraries, "")
     assert status == 0, said
+    # What the program was written for, and not what is seen on this library.
+    assert "\nseen then: " in said
+    assert "\nseen: " not in said
 
 
 def test_what_no_program_shows_is_refused_with_the_reason() -> None:

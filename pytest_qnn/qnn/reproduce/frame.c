@@ -467,7 +467,7 @@ int main(int argc, char** argv) {
     for (process = 0; process < PROCESSES && result == NEXT; ++process)
       result = result_of_process(argv[1], argc > 2 ? argv[2] : "libcdsprpc.so");
   }
-  printf("\nexpected: %s\nseen:     %s\n", EXPECTED, SEEN);
+  printf("\nexpected:  %s\nseen then: %s\n", EXPECTED, SEEN); // then: when it was found
   printf("%s\n", result == 1   ? "1: this is seen here"
                  : result == 0 ? "0: this is not seen here"
                                : "2: whether it is so cannot be told here");

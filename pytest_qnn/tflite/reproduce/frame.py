@@ -257,7 +257,8 @@ def main(arguments: Sequence[str]) -> int:
     for line in lines:
         print(json.dumps(line))
     result = judged(status, lines)
-    print(f"\nexpected: {PLAN['expected']}\nseen:     {PLAN['seen']}")
+    # Then: when it was found. What is seen now stands above.
+    print(f"\nexpected:  {PLAN['expected']}\nseen then: {PLAN['seen']}")
     words = ["0: this is not seen here", "1: this is seen here", "2: whether it is so cannot be told here"]
     print(words[result])
     return result
