@@ -25,7 +25,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
         run_seed: the value of ``--qnn-seed`` that gives the same cases.
     """
     lines = [
-        f"{verdict.rule} {verdict.outcome.value}: {verdict.sentence}",
+        _first(verdict),
         f"  level     {verdict.level.value}",
         f"  source    {verdict.source}",
         f"  target    {verdict.subject} {verdict.target}",
@@ -34,10 +34,12 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append("  note      a self-check: it judges the runtime and this suite, not the delegate")
     if verdict.note:
         lines.append(f"  note      {verdict.note}")
-    if verdict.unexpected:
+    if verdict.unexpected and verdict.finding:
         lines.append(f"  not as expected (--qnn-expect): {verdict.unexpected}")
     lines += [f"  known     {text}" for text in verdict.known]
-    lines += _finding(verdict.finding) if verdict.finding else [f"  reason    {verdict.reason}"]
+    lines += _finding(verdict.finding) if verdict.finding else []
+    if verdict.reason and not verdict.finding:
+        lines.append(f"  reason    {verdict.reason}")
     lines += [f"  further   {line}" for line in further(verdict)]
     lines += [
         f"  examples  {verdict.examples} cases run, {examined(verdict)}",
@@ -58,6 +60,14 @@ def text(verdict: Verdict, run_seed: int) -> str:
                 f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/how-to/debugging.md)"
             )
     return printable("\n".join(lines))
+
+
+def _first(verdict: Verdict) -> str:
+    """The rule, its outcome and its sentence; where nothing was found, what was to be found comes before."""
+    about = f"{verdict.rule} {verdict.outcome.value}"
+    if verdict.unexpected and not verdict.finding:
+        about += f", but {verdict.unexpected} (--qnn-expect)"
+    return f"{about}: {verdict.sentence}"
 
 
 def explain(rule_id: str) -> str:

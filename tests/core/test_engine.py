@@ -209,6 +209,16 @@ def test_a_flake_is_told_in_the_text_and_in_the_line_of_the_report() -> None:
     assert line.text.startswith("REG-99 MUST fail (flaky: failed 2 of 6 runs): ")
 
 
+def test_a_known_failure_that_is_absent_is_told_in_the_first_line_without_a_reason() -> None:
+    verdict = judge(
+        made_up(st.just(CASE), "memory", lambda _, __: Examined(1, "calls")), FakeTarget("memory"), PROFILE, 1
+    )
+    absent = "entry 1 of the known failures was not found"
+    lines = failure.text(msgspec.structs.replace(verdict, unexpected=absent), 1).splitlines()
+    assert lines[0].startswith(f"REG-99 pass, but {absent} (--qnn-expect): ")
+    assert [line for line in lines if line.startswith("  reason")] == []
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_failure_does_not_turn_into_a_crash_while_it_shrinks(seed: int) -> None:
     seen: list[str] = []
