@@ -77,10 +77,21 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
         if probe and left and regular(key, target, least) and min(target) - max(0, min(probe)) >= least:
             raise Measured(
                 f"as many {WORDS[key]} in use after {per} as before it",
-                f"{', '.join(map(str, target))} more after {times - FEW} times more",
+                more(key, target, times - FEW),
                 f"a probe in its place leaves {', '.join(map(str, probe))}",
             )
     return times * (REPETITIONS if len(found) >= _MEASURES else 1)
+
+
+def more(key: Key, left: list[int], further: int) -> str:
+    """What each pair of repetitions leaves, in words.
+
+    Args:
+        key: what was counted.
+        left: by the long repetition of each pair more than by the short one before it.
+        further: how many cycles the long one has more.
+    """
+    return f"{', '.join(map(str, left))} more {WORDS[key]}, each after {further} further repetitions"
 
 
 def _nothing_left_of_an_arena(found: list[MeasureCounts], cycles: int, per: str) -> None:
@@ -101,7 +112,7 @@ def _nothing_left_of_an_arena(found: list[MeasureCounts], cycles: int, per: str)
     if often and left >= max(_LEAST_PAGES, LEAST["malloc"] * cycles):
         raise Measured(
             f"as many resident bytes of the target's own allocator after {per} as before it",
-            f"{', '.join(map(str, target))} more after {cycles // REPETITIONS} times each",
+            f"{', '.join(map(str, target))} more bytes, each after {cycles // REPETITIONS} repetitions",
             f"a probe in its place leaves {', '.join(map(str, probe))}",
         )
 

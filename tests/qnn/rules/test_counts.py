@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from pytest_qnn.core.verdict import WrongOutput
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -19,9 +22,9 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.binaries import executed_after_release
-from pytest_qnn.qnn.rules.exe.rules import exe_05
+from pytest_qnn.qnn.rules.exe.rules import exe_05, exe_10
 from pytest_qnn.qnn.rules.rpc.rules import rpc_08, rpc_11
-from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
+from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace, ProcessCounts, StepSeen
 
 FACTS = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
 LOOK = StepSeen(counts=ProcessCounts(fds=5, memfds=1, mappings=40))
@@ -62,6 +65,15 @@ def freed_twice(second: int) -> tuple[MemoryCase, MemoryTrace]:
 def test_a_pointer_that_was_given_out_again_may_be_freed_again() -> None:
     assert rpc_08(*freed_twice(4096)).count == 0
     assert rpc_08(*freed_twice(8192)).count == 1
+
+
+def test_what_is_written_behind_an_output_is_told_in_bytes() -> None:
+    execute = Execute("g", (Binding(), Binding(), Binding()))
+    seen = StepSeen(code=0, counts=ExecuteCounts(output_overrun=3))
+    steps: list[Seen] = [(ContextCreate("c"), StepSeen(code=0)), (Prepare("g", "c"), StepSeen(code=0))]
+    with pytest.raises(WrongOutput) as raised:
+        exe_10(*traced(*steps, (execute, seen)))
+    assert raised.value.seen == "bytes written behind the output: 3"
 
 
 def test_only_executes_after_the_release_of_a_binary_count() -> None:

@@ -73,6 +73,15 @@ def test_the_smallest_block_in_each_cycle_is_a_leak() -> None:
         _judge(LEAK, NOTHING)
 
 
+def test_what_is_left_has_its_unit_and_says_after_how_many_repetitions() -> None:
+    for key, unit in (("malloc", "bytes of malloc's"), ("fds", "descriptors")):
+        with pytest.raises(Violation) as raised:
+            _judge(LEAK, NOTHING, key)
+        left = BLOCK * (CYCLES - FEW)
+        said = f"{left}, {left}, {left} more {unit}, each after {CYCLES - FEW} further repetitions"
+        assert raised.value.seen == said
+
+
 def test_a_descriptor_in_each_cycle_is_a_leak() -> None:
     with pytest.raises(Violation, match="descriptors"):
         _judge((FEW, CYCLES) * REPETITIONS, NOTHING, "fds")

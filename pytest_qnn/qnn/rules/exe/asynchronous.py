@@ -100,8 +100,12 @@ def _demand_left_alone(walked: Walked) -> None:
     counts = walked.seen.counted(AsyncCounts)
     for counted, found, wanted in (
         ("inputs changed", counts.inputs_changed, "inputs as they were when the execution ends"),
-        ("output overrun", counts.output_overrun, "nothing written behind the output"),
-        ("late writes", counts.late_writes, "no write to the tensors' memory after the notification"),
+        ("bytes written behind the output", counts.output_overrun, "nothing written behind the output"),
+        (
+            "bytes written after the notification",
+            counts.late_writes,
+            "no write to the tensors' memory after the notification",
+        ),
     ):
         if found:
             raise Violation(wanted, f"{counted}: {found}", place(walked))

@@ -299,7 +299,7 @@ def exe_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
         counts = walked.seen.counted(ExecuteCounts)
         for counted, found, wanted in (
             ("inputs changed", counts.inputs_changed, "inputs as they were"),
-            ("output overrun", counts.output_overrun, "nothing written behind the output"),
+            ("bytes written behind the output", counts.output_overrun, "nothing written behind the output"),
         ):
             if found:
                 raise WrongOutput(wanted, f"{counted}: {found}", place(walked))

@@ -361,6 +361,6 @@ def _nothing_left(case: ScriptCase, trace: ScriptTrace, found: Found) -> None:
             told = " and ".join(", ".join(map(str, other)) for other in others)
             raise Measured(
                 f"as many {leaks.WORDS[key]} in use after such a life as before it",
-                f"{', '.join(map(str, target))} more after {times - FEW} times more",
+                leaks.more(key, target, times - FEW),
                 f"a probe that fails, and the target without a refusal, leave {told}; {found.told}",
             )
