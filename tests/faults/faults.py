@@ -1,7 +1,8 @@
-"""24 libraries in C with one fault each, one for each kind of misbehaviour of a plain case.
+"""30 libraries in C with one fault each: one for each kind of misbehaviour of a plain case, and six more.
 
 Each is a conforming library of which one piece is replaced: the example delegate, or the example backend. The
 owner of each was written down from docs/reference/rules.md before any was judged (docs/measured/blame.md).
+The six were planted by one who knew no check, and other rules were accused of them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ def _computing(deed: str) -> str:
     """The deed, whenever a MUL is computed."""
     return f"    if (step->op == kBuiltinMul) {{ {deed} }}\n{_STEP}"
 
+
+_ELEMENTWISE = """\
+static void elementwise(const Step* step, const Operand* in, Operand out, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+"""
+_SAME_SHAPES = "    if (is_elementwise(op) && !same_shape(in, out)) return false;\n"
 
 DELEGATES: dict[str, Fault] = {
     "delegate-number-of-operator": Fault(
@@ -157,6 +164,40 @@ DELEGATES: dict[str, Fault] = {
 _REGISTERED = "  *made = adopt(calloc(1, sizeof(Memory)), kMemory, context);\n"
 _EXECUTED = "  if (!code) compute(owner, data);\n"
 
+DELEGATES |= {
+    "delegate-leaves-the-last": Fault(
+        "delegate",
+        "ADD, SUB and MUL do not write the last of several elements.",
+        "DET-04",
+        _ELEMENTWISE,
+        _ELEMENTWISE.replace("i < count", "i + (count > 1) < count"),
+    ),
+    "delegate-writes-one-more": Fault(
+        "delegate",
+        "ADD, SUB and MUL write an element behind their output.",
+        "MEM-03",
+        _ELEMENTWISE,
+        _ELEMENTWISE.replace("i < count", "i <= count"),
+    ),
+    "delegate-broadcasts-flat": Fault(
+        "delegate",
+        "float32 ADD, SUB and MUL of operands of two shapes take elements by turns of the smaller one.",
+        "NUM-10",
+        _SAME_SHAPES,
+        _SAME_SHAPES.replace("is_elementwise(op)", "is_elementwise(op) && out->type != kFloat32"),
+        also=(
+            (
+                "    const float a = load(in[0], i), b = load(in[1], i);\n",
+                """\
+    const size_t wide = out.tensor->type == kFloat32 ? sizeof(float) : 1;
+    const float a = load(in[0], i % (in[0].tensor->bytes / wide));
+    const float b = load(in[1], i % (in[1].tensor->bytes / wide));
+""",
+            ),
+        ),
+    ),
+}
+
 BACKENDS: dict[str, Fault] = {
     "qnn-number-of-operator": Fault(
         "memory",
@@ -246,6 +287,30 @@ BACKENDS: dict[str, Fault] = {
         timeout=1.0,
     ),
 }
+BACKENDS |= {
+    "qnn-writes-one-more": Fault(
+        "memory",
+        "QnnGraph_execute writes an element behind each output.",
+        "EXE-10",
+        "for (size_t i = 0; i < count; ++i) {",
+        "for (size_t i = 0; i <= count; ++i) {",
+    ),
+    "qnn-asks-no-descriptor": Fault(
+        "memory",
+        "QnnMem_register does not look at what the file descriptor is: of a pipe it says 8000.",
+        "REG-14",
+        "  if (given->fd < 0 || fstat(given->fd, &file) || !S_ISREG(file.st_mode)) return 8003;\n",
+        "  memset(&file, 0, sizeof file);\n  if (fstat(given->fd, &file)) file.st_size = 0;\n",
+    ),
+    "qnn-maps-a-copy": Fault(
+        "memory",
+        "QnnMem_register maps the buffer as a private copy: the client sees no result.",
+        "EXE-01",
+        "PROT_READ | PROT_WRITE, MAP_SHARED, given->fd, 0)",
+        "PROT_READ | PROT_WRITE, MAP_PRIVATE, given->fd, 0)",
+    ),
+}
+
 FAULTS: dict[str, Fault] = dict(
     sorted((BACKENDS | DELEGATES).items(), key=lambda named: named[1].timeout, reverse=True)
 )
