@@ -93,6 +93,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "what is written to custom memory after it was assigned is not read there either",
     ),
     "declares-half-uses-bfloat": ("NUM-02", "sums have the precision of bfloat16, too"),
+    "delegate-writes-one-more": (
+        "DOM-01",
+        "it claims additions of no elements, and dies of them: there is no memory for the one that it writes",
+    ),
     "depends-on-the-process": (
         "NUM-02 NUM-03 NUM-04 NUM-10",
         "numbers of each kind are off in their low byte",

@@ -182,8 +182,15 @@ def by_target(trace: ScriptTrace, why: TouchReason) -> Iterator[tuple[Touch, Ker
             yield touch, found.kernels[touch.kernel] if touch.kernel >= 0 else None
 
 
-def accuse(case: ScriptCase, trace: ScriptTrace, touch: Touch, kernel: Kernel | None, expected: str) -> None:
-    """Raises Violation for a touch."""
+def accuse(
+    case: ScriptCase,
+    trace: ScriptTrace,
+    touch: Touch,
+    kernel: Kernel | None,
+    expected: str,
+    violation: type[Violation] = Violation,
+) -> None:
+    """Raises the violation for a touch."""
     tensor = f"t{touch.tensor}" if touch.tensor >= 0 else "the model"
     verb = {"read": "read", "write": "written"}.get(touch.access, "touched")
     where = (
@@ -191,7 +198,7 @@ def accuse(case: ScriptCase, trace: ScriptTrace, touch: Touch, kernel: Kernel | 
     )
     seen = view(case, trace, touch.interpreter)
     what = "which has no memory" if touch.why == "unallocated" else f"whose data has {touch.size} bytes"
-    raise Violation(
+    raise violation(
         expected,
         f"byte {touch.offset} of {tensor} {verb}, {what}",
         f"{where}, interpreter {touch.interpreter}, step {touch.step}",

@@ -154,7 +154,8 @@ def _judge(case: ScriptCase, trace: ScriptTrace, what: str) -> Examined:
     """
     _need_trace(trace)
     for touch, kernel in scripts.by_target(trace, "outside"):
-        scripts.accuse(case, trace, touch, kernel, "no byte touched but those of the tensors' data")
+        wanted = "no byte touched but those of the tensors' data"
+        scripts.accuse(case, trace, touch, kernel, wanted, WrongOutput)  # MEM-03's in any other case
     for number, step, seen in scripts.numbered(case, trace):
         if isinstance(step, Read) and seen.ok and seen.cpu:
             _judge_values(case, trace, number, step.interpreter, seen)
