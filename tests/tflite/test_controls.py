@@ -58,16 +58,16 @@ def of_owner(case: Any, owner: str, *, died: bool = False) -> list[Any]:
     return [each.case for each in controls(case, died=died) if each.owners[:1] == (owner,)]
 
 
-def test_results_in_buffers_and_in_custom_memory_are_looked_at_first() -> None:
+def test_bytes_beside_tensors_then_buffers_and_custom_memory_are_looked_at_first() -> None:
     def owners(case: Any) -> list[str]:
         found = itertools.takewhile(
             lambda each: isinstance(each.case, ScriptCase), controls(case, died=False)
         )
         return list(dict.fromkeys(each.owners[0] for each in found))
 
-    assert owners(DelegateCase(CHAIN)) == ["BUF-01", "BUF-02", "BUF-03", "BUF-04"]
+    assert owners(DelegateCase(CHAIN)) == ["MEM-03", "BUF-01", "BUF-02", "BUF-03", "BUF-04"]
     custom = ScriptCase((CHAIN,), (AllocCustom("c0", 24, position=1), Open("i0")))
-    assert owners(custom)[4:] == ["TFL-10", "TFL-13", "TFL-17", "TFL-18"]
+    assert owners(custom)[5:] == ["TFL-10", "TFL-13", "TFL-17", "TFL-18"]
     (whole,) = of_owner(custom, "TFL-18")
     assert {step.position for step in whole.steps if isinstance(step, AllocCustom)} == {1}
     assert {step.tensor for step in whole.steps if isinstance(step, AssignCustom)} == {
@@ -90,7 +90,11 @@ def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> N
     assert set(death[5:-1]) == deeds
     assert set(death[:5]) == {"RUN-01"}
     assert death[-1] == "PART-20"
-    *spoiling, lent = (each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils)
+    spoils = [each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils]
+    guarded = [each for each in spoils if isinstance(each.case, ScriptCase)]
+    assert spoils[: len(guarded)] == guarded
+    assert {each.owners for each in guarded} == {("MEM-03",)}
+    *spoiling, lent = spoils[len(guarded) :]
     assert {(each.case.watch, "MEM-01" in each.owners) for each in spoiling} == {(True, True)}
     assert (lent.case.look, lent.owners[-1]) == (("lifetimes",), "PART-21")
 
