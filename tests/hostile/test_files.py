@@ -188,8 +188,10 @@ def test_a_report_folder_that_goes_away_during_the_run(pytester: pytest.Pytester
 def test_a_report_folder_where_no_file_can_be_made(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(fake_suite.suite(*SHOULD))
     result = run(pytester, "--qnn-report=/proc/out.json")
-    assert result.ret is pytest.ExitCode.INTERNAL_ERROR
-    assert_said(result.stdout.str(), "--qnn-report: /proc/out.json could not be written: ")
+    assert result.ret is pytest.ExitCode.USAGE_ERROR
+    assert result.outlines == []
+    (said,) = filter(None, result.errlines)
+    assert said.startswith("ERROR: --qnn-report: '/proc/out.json': no file can be made in '/proc': ")
 
 
 def in_tmpfs(folder: Path, prepared: str, *arguments: str) -> subprocess.CompletedProcess[str]:

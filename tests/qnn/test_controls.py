@@ -69,6 +69,7 @@ def of_types(case: MemoryCase, *, died: bool) -> Iterator[Control]:
 def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
     owned = [control for control in of_types(CASE, died=True) if control.owners]
     assert [(control.case.steps, control.owners) for control in owned] == [
+        ((CONTEXT, GRAPH, Execute("g0", (Binding(), Binding()))), ("EXE-10",)),  # what is behind its output
         ((CONTEXT,), ("CTX-09",)),
         ((CONTEXT, ContextFree("c0")), ("CTX-01",)),
         ((CONTEXT, GRAPH), ("PRE-11",)),
@@ -98,6 +99,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         ([], "IF-06"),
         (["ContextFree"], "CTX-01"),
         (["Prepare"], "PRE-10"),
+        (["Prepare", "Execute"], "EXE-10"),
         (["Prepare", "Execute"], "EXE-21"),
         (["Prepare", "Execute", "Prepare", "Execute"], "PRE-04"),  # without the hint, and with it
         ([*one, "Deregister"], "CAP-02"),
@@ -216,7 +218,7 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
 
 def test_memory_that_is_wrong_spoils_all() -> None:
     spoiling = {each.owners[0] for each in of_types(CASE, died=False) if each.spoils}
-    assert spoiling == {"CAP-02", "RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21"}
+    assert spoiling == {"EXE-10", "CAP-02", "RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21"}
 
 
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
@@ -230,7 +232,8 @@ def died_in(call: str) -> Death:
 
 
 def test_a_death_is_owned_by_the_rule_on_its_call() -> None:
-    context, *_ = of_types(CASE, died=True)
+    behind, context, *_ = of_types(CASE, died=True)
+    assert behind.spoils  # its own death explains nothing
     for call, owner in (
         ("QnnBackend_create", "IF-12"),
         ("QnnContext_create", "CTX-09"),
