@@ -49,6 +49,7 @@ UNSUPPORTED_THERE = {
         ("PART-22", f"long-partitions-{runtime}"): "each of its kernels would have one node"
         for runtime in RUNTIMES
     },
+    **{("NUM-11", f"long-partitions-{each}"): "it leaves graphs of two nodes alone" for each in RUNTIMES},
     **{(f"EXT-{number:02}", "no-external-needs"): "no context needs external memory" for number in _EXTERNAL},
 }
 """Where a gate is open, and the target legally does not offer what the rule is about."""

@@ -646,13 +646,18 @@ _SAMPLED: Final = "elements of large tensors"
 
 
 def many_elements(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """Two element-wise nodes with millions of elements, of each type."""
+    """Two element-wise nodes with millions of elements, of each type, and of a rank that is claimed."""
     kinds = plain_kinds(facts)
+    least: dict[tuple[DType, Op], int] = {}
+    for kind in taken(facts):
+        least[kind.dtype, kind.op] = min(kind.rank, least.get((kind.dtype, kind.op), kind.rank))
     cases = []
     for dtype in dict.fromkeys(dtype for dtype, _ in kinds):
         # What rounds nothing is computed fastest.
         ops = sorted((op for other, op in kinds if other == dtype), key=_FASTEST.index)[:_KINDS_OF_MANY]
-        cases += [_of_many(facts, dtype, op, shape) for op, shape in zip(ops, _MANY, strict=False)]
+        for op, shape in zip(ops, _MANY, strict=False):
+            ones = (1,) * (least[dtype, op] - len(shape))
+            cases.append(_of_many(facts, dtype, op, ones + shape))
     if not cases:
         raise NothingToJudge(
             "the delegate claims no operator that takes operands of any shape", unsupported=True
