@@ -290,20 +290,20 @@ def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, 
     check_the_rest_is_judged(judged, calm, calm.came)
     often = {name for name, times in calm.deeds.items() if times >= 3}
     assert often
+    # A death by chance is the rule's own where no control dies as well, and else its owner's.
     crashed = {name for name in often if judged.rules[name]["verdict"] == "crash"}
-    assert crashed
     assert crashed | {name for name in often if judged.rules[name]["blocked_by"]} == often
-    own = {name: rule for name, rule in judged.rules.items() if not rule["found_by"]}
-    flaky = {name: rule["flaky"] for name, rule in own.items() if rule["flaky"]}
+    flaky = {name: rule["flaky"] for name, rule in judged.rules.items() if rule["flaky"]}
     page = (judged.folder / "out.html").read_text()
     properties = junit(judged.folder / "out.xml")
     assert flaky
     for name, rate in flaky.items():
         rule = judged.rules[name]
         assert rule["verdict"] == "crash"
-        assert f"{name} {rule['level']} crash (flaky: {rate}): " in judged.output
+        assert f"{name} {rule['level']} crash (" in judged.output
+        assert f"flaky: {rate}" in judged.output
         assert f"the minimal case {rate}" in page.partition(f'id="{name}"')[2].partition("</article>")[0]
-        assert properties[name]["flaky"] == rate
+        assert rule["found_by"] or properties[name]["flaky"] == rate
 
 
 def junit(path: Path) -> dict[str, dict[str, str]]:
