@@ -185,6 +185,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "EXE-21",
         "a second raw execute has the output of the first, whatever its inputs are",
     ),
+    "reg-batch-code": (
+        "CAP-04 REG-14 REG-21 REG-22",
+        "each names the code of a bad descriptor of its kind, which may stand behind good ones",
+    ),
     "reg-leaks-fd": ("QLEAK-03", "what each failed registration leaves, many of them leave"),
     "reg-never-too-small": (
         "EXT-07 EXT-08 SHB-04 SHB-05 SHB-06",

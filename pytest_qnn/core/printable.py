@@ -31,8 +31,17 @@ LONGEST_HEARD = 1 << 16
 def heard(text: bytes | BaseException) -> str:
     """What a target said, or what was raised for it, as far as it is kept."""
     if isinstance(text, bytes):
-        return text[:LONGEST_HEARD].decode(errors="replace")
+        return cut(text, LONGEST_HEARD).decode(errors="replace")
     return str(text)[:LONGEST_HEARD]
+
+
+def cut(text: bytes, most: int) -> bytes:
+    """At most so many bytes of a text; of one in UTF-8 whole characters."""
+    end = min(most, len(text))
+    # A character has up to three bytes behind its first one.
+    while most < len(text) and end > most - 3 and text[end] & 0xC0 == 0x80:
+        end -= 1
+    return text[:end]
 
 
 _NO_TEXT = frozenset("\ufffd\x7f").union(map(chr, range(0x20))).difference("\t\n\v\f\r\x1b")
@@ -43,8 +52,7 @@ def is_text(said: str) -> bool:
 
     What was freed before it was read mostly is none.
     """
-    # Where it was cut the last character may be part of one.
-    return _NO_TEXT.isdisjoint(said[: LONGEST_HEARD - 4])
+    return _NO_TEXT.isdisjoint(said)
 
 
 LONGEST_LINE = 200

@@ -186,8 +186,11 @@ class MemoryTarget(OpenTarget):
 
 def described(case: MemoryCase, death: Death) -> Death:
     """The death with its step, and the results of its calls, in words."""
-    steps = [*map(_words, case.steps), "giving back what the case has left"]
-    place = f"step {death.step} ({steps[death.step]})" if 0 <= death.step < len(steps) else ""
+    place = ""
+    if 0 <= death.step <= len(case.steps):
+        over = death.step == len(case.steps)
+        words = "giving back what the case has left" if over else _words(case.steps[death.step])
+        place = f"step {death.step} ({words})"
     calls = (msgspec.structs.replace(call, result=_result(call)) for call in death.evidence.calls)
     evidence = msgspec.structs.replace(death.evidence, calls=tuple(calls))
     return msgspec.structs.replace(death, place=place, evidence=evidence)

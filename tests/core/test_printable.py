@@ -8,7 +8,7 @@ import subprocess
 import msgspec
 import pytest
 
-from pytest_qnn.core.printable import encodable, printable, shell_line
+from pytest_qnn.core.printable import LONGEST_HEARD, cut, encodable, heard, is_text, printable, shell_line
 
 OBEYED = [
     *map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))),
@@ -51,3 +51,24 @@ def test_a_shell_reads_the_words_back() -> None:
     asked = ["bash", "-c", f"printf '%s\\0' {line}"]
     read = subprocess.run(asked, capture_output=True, check=True, timeout=20).stdout
     assert [os.fsdecode(word) for word in read.split(b"\0")[:-1]] == WORDS
+
+
+@pytest.mark.parametrize("letter", ["a", "ö", "€", "😀"])
+def test_a_text_is_cut_between_characters_and_stays_one(letter: str) -> None:
+    text = (letter * 20).encode()
+    for most in range(12, 17):
+        kept = cut(text, most)
+        assert most - 4 < len(kept) <= most
+        assert is_text(kept.decode())
+    assert cut(text, len(text)) == text
+    assert is_text(heard((letter * (LONGEST_HEARD // len(letter.encode()) + 3)).encode() + b"!"))
+
+
+@pytest.mark.parametrize("garbage", [b"\xb1", b"\x05x", b"abc\xff", b"\x80" * 9, b"\x7f"])
+def test_what_is_no_text_is_none(garbage: bytes) -> None:
+    assert not is_text(heard(garbage))
+    assert not is_text(heard(cut(garbage * 200, 512)))
+
+
+def test_white_space_and_colours_are_text() -> None:
+    assert is_text(heard("\x1b[31mno such\tkey:\r\n Größe\x1b[0m".encode()))

@@ -185,15 +185,6 @@ def test_a_report_folder_that_goes_away_during_the_run(pytester: pytest.Pytester
 
 @pytest.mark.usefixtures("fakes")
 @pytest.mark.skipif(os.geteuid() != 0, reason="the folder is refused at the start, as it has to be")
-def test_a_report_folder_where_no_file_can_be_made(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(fake_suite.suite(*SHOULD))
-    result = run(pytester, "--qnn-report=/proc/out.json")
-    assert result.ret is pytest.ExitCode.USAGE_ERROR
-    assert result.outlines == []
-    (said,) = filter(None, result.errlines)
-    assert said.startswith("ERROR: --qnn-report: '/proc/out.json': no file can be made in '/proc': ")
-
-
 def in_tmpfs(folder: Path, prepared: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A run in a small file system of its own, mounted for it alone, after a shell has prepared that."""
     mount = ["unshare", "--mount", "--propagation=private"]

@@ -292,7 +292,9 @@ def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, 
     assert often
     # A death by chance is the rule's own where no control dies as well, and else its owner's.
     crashed = {name for name in often if judged.rules[name]["verdict"] == "crash"}
+    owners = {owner for name in often for owner in judged.rules[name]["blocked_by"]}
     assert crashed | {name for name in often if judged.rules[name]["blocked_by"]} == often
+    assert {judged.rules[name]["verdict"] for name in crashed | owners} == {"crash"}
     flaky = {name: rule["flaky"] for name, rule in judged.rules.items() if rule["flaky"]}
     page = (judged.folder / "out.html").read_text()
     properties = junit(judged.folder / "out.xml")
@@ -300,8 +302,8 @@ def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, 
     for name, rate in flaky.items():
         rule = judged.rules[name]
         assert rule["verdict"] == "crash"
-        assert f"{name} {rule['level']} crash (" in judged.output
-        assert f"flaky: {rate}" in judged.output
+        found_by = f" (found by {rule['found_by']})" if rule["found_by"] else ""
+        assert f"{name} {rule['level']} crash{found_by} (flaky: {rate}): " in judged.output
         assert f"the minimal case {rate}" in page.partition(f'id="{name}"')[2].partition("</article>")[0]
         assert rule["found_by"] or properties[name]["flaky"] == rate
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pytest_qnn.core.printable import cut
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe.process import Snapshot, snapshot
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
@@ -120,7 +121,7 @@ def _text(
     address = ctypes.cast(out, ctypes.c_void_p).value or 0
     if address == ctypes.addressof(_SENTINEL_TEXT):
         return code, (UNTOUCHED,), ()
-    return code, (int(bool(address)),), (out.value[:_TEXT],) if out.value else ()
+    return code, (int(bool(address)),), (cut(out.value, _TEXT),) if out.value else ()
 
 
 @handles(Restart)

@@ -305,6 +305,17 @@ class _LeavesHandles(ReferenceBackend):
         del handles, count
 
 
+@faulty_backend(
+    "reg-batch-code", "A bad one behind good ones is refused with 8000, whatever it is.", "REG-08"
+)
+class _CodeOfBatches(ReferenceBackend):
+    def register_one(self, context: Context, descriptor: Any, batch: list[Registration]) -> Registration:
+        try:
+            return super().register_one(context, descriptor, batch)
+        except QnnError as error:
+            raise (QnnError(Error.MEM_ERROR_INVALID_ARGUMENT) if batch else error) from None
+
+
 @faulty_backend("reg-keeps-first", "A failed batch keeps its first good ones.", "REG-08")
 class _KeepsFirst(ReferenceBackend):
     def roll_back(self, batch: list[Registration]) -> None:

@@ -544,14 +544,13 @@ def reg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     require_memory(case, trace)
     refused = 0
-    alone = {
-        w.step.descriptors: w.code
-        for w in own_steps(case, trace, lambda w: bool(w.allowed.faults))
-        if isinstance(w.step, Register) and w.code is not None
-    }
+    alone: dict[Descriptor, set[int]] = {}
+    for one in own_steps(case, trace, lambda w: bool(w.allowed.faults)):
+        if isinstance(one.step, Register) and len(one.step.descriptors) == 1 and one.code is not None:
+            alone.setdefault(one.step.descriptors[0], set()).add(one.code)
     for walked in own_steps(case, trace, _faulty_batch):
         assert isinstance(walked.step, Register)
-        given = {alone[(each,)] for each in walked.step.descriptors if (each,) in alone}
+        given = set().union(*(alone.get(each, ()) for each in walked.step.descriptors))
         if 0 in given:
             continue
         if given or not walked.code:
