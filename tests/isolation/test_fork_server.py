@@ -125,6 +125,16 @@ def test_after_three_failures_no_other_one_is_tried(tmp_path: Path, monkeypatch:
     assert len(tried) == 3
 
 
+def test_failures_before_a_success_count_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = qnn_library(tmp_path)
+    for _ in range(4):
+        assert _steps(library) == 2
+        (server,) = fork_servers()
+        os.kill(server, signal.SIGKILL)
+        assert _steps(library) == 2  # of a fresh interpreter
+        assert fork_servers() == {}
+
+
 def test_variables_that_a_process_may_read_as_it_starts_are_those_of_a_server_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ _CHANGES: Final = "PYTEST_CURRENT_TEST"
 _MOST_SERVERS: Final = 6
 """Two halves on two runtimes, with and without `GLIBC_TUNABLES`."""
 _MOST_FAILURES: Final = 3
-"""Of fork servers, before no other one is tried in this process."""
+"""Of fork servers in a row, before no other one is tried in this process: one that somebody ends costs little."""
 _SECONDS: Final = 30.0
 """Within which a fork server answers. The first answer waits for its imports."""
 _END_SECONDS: Final = 1.0
@@ -212,12 +212,14 @@ class _Servers:
             self._leave_to_parent()
             key = _key(module, spec.ahead, environment)
             try:
-                return _Child(self._server(key).make(_wanted(arguments, environment), *files))
+                made = _Child(self._server(key).make(_wanted(arguments, environment), *files))
             except (OSError, msgspec.DecodeError):
                 self._failures += 1
                 if server := self._servers.pop(key, None):
                     server.give_up()
                 return None
+            self._failures = 0
+            return made
 
     def _leave_to_parent(self) -> None:
         """In a fork of the process that has made them they are not this one's."""
