@@ -1,4 +1,4 @@
-"""What a process left that died of a case: everything that its author needs to find the place."""
+"""What is seen of a process beside its answers: what it left that died of a case; changed control words."""
 
 from __future__ import annotations
 
@@ -66,3 +66,37 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 _NOTHING = Evidence()
 _TELLING = re.compile(r"[Aa]ssert|Sanitizer: |terminate called|runtime error: |^\*\*\* ")
+
+
+class ControlWords(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Control bits of the floating-point unit of a thread on x86-64; status bits are no part of them."""
+
+    mxcsr: int
+    """Of the SSE unit."""
+    x87: int
+
+    @property
+    def text(self) -> str:
+        """``MXCSR 0x9f80 (flush-to-zero), x87 control word 0x37f``."""
+        said = [name for bit, name in _MXCSR_BITS if self.mxcsr & bit]
+        said += filter(None, [_ROUNDING[self.mxcsr >> _MXCSR_ROUNDING & 3]])
+        said += [] if self.mxcsr & _MXCSR_MASKS == _MXCSR_MASKS else ["exceptions not masked"]
+        meaning = f" ({', '.join(said)})" if said else ""
+        return f"MXCSR {self.mxcsr:#06x}{meaning}, x87 control word {self.x87:#06x}"
+
+
+_MXCSR_BITS = ((0x8000, "flush-to-zero"), (0x0040, "denormals-are-zero"))
+_MXCSR_ROUNDING = 13
+_ROUNDING = ("", "rounding down", "rounding up", "rounding towards zero")
+_MXCSR_MASKS = 0x1F80
+
+
+class ControlChange(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A call that has left other control words than it found."""
+
+    where: str
+    """The call, callback or phase; ``loading FILE``."""
+    step: int
+    """Of the case; -1: none had begun."""
+    before: ControlWords
+    after: ControlWords

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from pytest_qnn.core.evidence import ControlChange
 from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.facts import MemoryFacts
 
@@ -319,5 +320,7 @@ class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     death: Death | None = None
     plain: tuple[PlainRun, ...] = ()
     """The target's own plain runs of graphs whose outputs are not those of the suite's arithmetic."""
+    control_words: tuple[ControlChange, ...] | None = None
+    """What calls, or loading the library, have changed; None: it was not watched."""
     facts: MemoryFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

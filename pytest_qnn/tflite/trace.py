@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from pytest_qnn.core.evidence import ControlChange
 from pytest_qnn.core.target import Death
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.domain.cell import Cell
@@ -280,6 +281,8 @@ class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """False: the canary did not hold, so plans and kernels could not be read."""
     past: str = ""
     """What went wrong before the case, in its `pytest_qnn.tflite.cases.history.History`."""
+    control_words: tuple[ControlChange, ...] | None = None
+    """What phases of the case, or loading the library, have changed; None: it was not watched."""
     death: Death | None = None
     facts: DelegateFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

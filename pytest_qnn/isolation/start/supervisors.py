@@ -36,7 +36,7 @@ _CHANGES: Final = "PYTEST_CURRENT_TEST"
 _MOST_SERVERS: Final = 6
 """Two halves on two runtimes, with and without `GLIBC_TUNABLES`."""
 _MOST_FAILURES: Final = 3
-"""Of fork servers in a row, before no other one is tried in this process: one that somebody ends costs little."""
+"""Of fork servers in a row, before no other one is tried in this process: one that somebody ends is none."""
 _SECONDS: Final = 30.0
 """Within which a fork server answers. The first answer waits for its imports."""
 _END_SECONDS: Final = 1.0

@@ -94,6 +94,9 @@ def program(given: MemoryCase, found: MemoryTrace, finding: Finding) -> str:
     in_thread = conditions.of_thread(given, finding.seen, finding.where)
     if in_thread is not None:
         run = run._replace(differences=[in_thread])
+    left = conditions.of_control_words(found, finding.seen)
+    if left is not None:
+        run = run._replace(differences=[left])
     recorder, slots = _written(given, found, run, finding)
     return _text(given, recorder, finding, slots, _Death())
 
@@ -184,6 +187,11 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     facts: list[conditions.Difference] = []
     slots = len(run.declared)
     for each in wanted:
+        if each.where.label.startswith(conditions.CONTROL):
+            changed_by = conditions.call_that_left(each.where, run.recorder.calls)
+            behind.setdefault(changed_by, []).append(conditions.of_control(slots, each))
+            slots += 1
+            continue
         if not each.where.label.startswith(("call:", "session:")):
             facts.append(each)
             continue

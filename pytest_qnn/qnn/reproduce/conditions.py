@@ -127,6 +127,39 @@ def of_thread(given: case.MemoryCase, seen: str, where: str) -> Difference | Non
     return Difference(Where(step, label), 1, 0) if known else None
 
 
+CONTROL: Final = "control:"
+"""How labels of changed control words begin; then, what has changed them."""
+
+
+def of_control_words(found: MemoryTrace, seen: str) -> Difference | None:
+    """The change of control words that the finding is about; None: it is about something else.
+
+    Args:
+        found: the finding's run.
+        seen: what the finding says.
+    """
+    for each in found.control_words or ():
+        if each.after.text == seen:
+            was, left = (words.x87 << 16 | words.mxcsr for words in (each.before, each.after))
+            return Difference(Where(each.step, f"{CONTROL}{each.where}"), left, was)
+    return None
+
+
+def call_that_left(where: Where, calls: list[Called]) -> int:
+    """The number of the recorded call that has changed them; the first one, if loading changed them."""
+    name = where.label.removeprefix(CONTROL)
+    named = [(each.step, number) for number, each in enumerate(calls) if function_name(each.name) == name]
+    at_step = [number for step, number in named if step == where.step]
+    return next(iter(at_step or [number for _, number in named]), 0)
+
+
+def of_control(slot: int, difference: Difference) -> str:
+    """The statement that looks at the control words behind the call just made."""
+    what = literal(f"{difference.where.label.removeprefix(CONTROL)} has changed control words".encode())
+    assert isinstance(difference.found, int)
+    return f"observe({slot}, {what}, control_words() == {difference.found:#x});"
+
+
 def of_answer(slot: int, key: int, answer: int) -> str:
     """The statement that looks at what a property key is answered with."""
     shown = f"QnnProperty_hasCapability({key}) gives {answer}"

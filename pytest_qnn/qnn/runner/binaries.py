@@ -14,6 +14,7 @@ import msgspec
 
 from pytest_qnn.isolation.host import library_files
 from pytest_qnn.isolation.libc import few_descriptors
+from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
 from pytest_qnn.qnn.abi.system import BinaryInfoP, GetSystemProviders, SystemInterfaceP
@@ -300,7 +301,8 @@ def _table(system: str) -> Any:
     if flaw:
         raise SystemUnusable(f"{system} {flaw}")
     try:
-        library = ctypes.CDLL(system)
+        with control_words.loading(system):
+            library = ctypes.CDLL(system)
     except OSError as error:
         raise SystemUnusable(f"{system} cannot be loaded: {error}") from None
     if not hasattr(library, SYMBOL):

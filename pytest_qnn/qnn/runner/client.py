@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.qnn.abi.codes import (
     DataType,
     EncodingDefinition,
@@ -50,24 +51,32 @@ class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an
 class QnnClient:
     """Calls the functions of the provider that a client of this API takes (`library.chosen`).
 
+    Args:
+        entry: the library.
+        watch: looks at the control words after each call.
+
     Raises:
         NullFunction: by any call whose table entry is NULL.
     """
 
-    def __init__(self, entry: QnnEntry) -> None:
+    def __init__(self, entry: QnnEntry, watch: Watch | None = None) -> None:
         self.entry = entry
+        self._watch = watch
         self.code, found = providers(entry)
         self.interface: Any = chosen(found) if found else None
-        self._functions: dict[str, tuple[Any, bytes]] = {}
+        self._functions: dict[str, tuple[Any, str, bytes]] = {}
         """By name in the table: what to call, and what QNN's headers call it."""
 
     def call(self, name: str, *arguments: Any) -> int:
         """Call an entry of the table with ctypes arguments."""
         found = self._functions.get(name)
         if found is None:
-            found = self._functions[name] = self._function(name), function_name(name).encode()
-        function, known_as = found
-        code: int = call_log.call(known_as, function, *arguments)
+            known_as = function_name(name)
+            found = self._functions[name] = self._function(name), known_as, known_as.encode()
+        function, known_as, label = found
+        code: int = call_log.call(label, function, *arguments)
+        if self._watch is not None:
+            self._watch.look(known_as)
         return code
 
     def address(self, name: str) -> int:

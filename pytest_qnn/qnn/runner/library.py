@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.isolation.host import library_files, library_kinds
+from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
 
@@ -34,6 +35,8 @@ class QnnEntry:
     owner: Any = None
     system: str = ""
     """Path of the System library beside the backend, ``reference`` for that of our own; "": there is none."""
+    path: str = ""
+    """Of the library; "": it is none."""
 
 
 def open_library(path: str) -> QnnEntry:
@@ -50,14 +53,17 @@ def open_library(path: str) -> QnnEntry:
         raise QnnUnusable(f"{path} {flaw}")
     _preload_unwinder()
     try:
-        library = ctypes.CDLL(path)
+        with control_words.loading(path):
+            library = ctypes.CDLL(path)
     except OSError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise QnnUnusable(f"{path} cannot be loaded as a shared library: {reason}") from None
     if not hasattr(library, SYMBOL):
         kind = library_kinds.told(functools.partial(hasattr, library))
         raise QnnUnusable(f"{path} is no QNN backend: it does not export {SYMBOL}{kind}")
-    entry = QnnEntry(GetProviders((SYMBOL, library)), library, str(Path(path).with_name("libQnnSystem.so")))
+    entry = QnnEntry(
+        GetProviders((SYMBOL, library)), library, str(Path(path).with_name("libQnnSystem.so")), path
+    )
     code, found = providers(entry)
     if code:
         raise QnnUnusable(f"{path} yields no provider: {SYMBOL} returned {code}")

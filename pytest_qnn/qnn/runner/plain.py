@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.qnn.cases.case import AllocNeeded, Execute, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, weights_shape
@@ -91,7 +92,7 @@ class PlainRuns:
 
     def carry_out(self, runs: Iterable[PlainRun], entry: QnnEntry, rpcmem: Rpcmem) -> None:
         """Carry out those that were not."""
-        state = State(QnnClient(entry), rpcmem)
+        state = State(QnnClient(entry, Watch()), rpcmem)
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         try:

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.isolation.observe.process import large_blocks_visible
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
@@ -45,7 +46,7 @@ from pytest_qnn.qnn.runner import (
 )
 from pytest_qnn.qnn.runner.client import NullFunction, QnnClient
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
-from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.library import SYMBOL, QnnEntry
 from pytest_qnn.qnn.runner.misuses import arguments
 from pytest_qnn.qnn.runner.misuses import handles as handles_misused
 from pytest_qnn.qnn.runner.probes import Found, grown
@@ -91,7 +92,9 @@ def _run_memory_case(
     on_step: Callable[[int], None] | None,
     refused: tuple[tuple[str, int], ...],
 ) -> MemoryTrace:
-    state = State(QnnClient(entry), rpcmem)
+    watch = Watch(entry.path, entry.system)
+    state = State(QnnClient(entry, watch), rpcmem)
+    watch.look(SYMBOL)
     if refused:
         state.session.refuse(refused)
     seen: list[StepSeen] = []
@@ -100,17 +103,20 @@ def _run_memory_case(
         for index, step in enumerate(case.steps):
             if on_step is not None:
                 on_step(index)
+            watch.step = index
             seen.append(carry_out(state, step))
             differing.append(_differing(state))
         if on_step is not None and not (case.ends or case.killed):
             on_step(len(case.steps))  # what the case left is given back: a death in it is of no step
     finally:
+        watch.step = len(case.steps)
         closing = _leave(state) if case.ends or case.killed else release(state)
     return MemoryTrace(
         session=tuple(state.session.codes),
         steps=tuple(seen),
         closing=tuple(closing),
         plain=plain.wanted(case, seen, differing),
+        control_words=watch.changes,
     )
 
 

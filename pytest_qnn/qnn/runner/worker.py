@@ -7,6 +7,7 @@ import contextlib
 import msgspec
 
 from pytest_qnn.core.printable import heard
+from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.isolation.worker import ASKED, Depth, OnStep
 from pytest_qnn.qnn.abi.codes import low
 from pytest_qnn.qnn.abi.layouts import Version
@@ -69,7 +70,7 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
     """
     if depth == "nothing":
         return MemoryFacts(operators=UNTRIED, validated=UNTRIED, rpcmem=rpcmem.name)
-    client = QnnClient(entry)
+    client = QnnClient(entry, Watch())
     state = State(client, rpcmem)
     try:
         is_open = depth in {"all", "validated"} and state.session.open()

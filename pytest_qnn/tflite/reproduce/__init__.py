@@ -179,6 +179,10 @@ def _of_delegate(case: DelegateCase, trace: DelegateTrace, finding: Finding) -> 
     if trace.death is not None:
         _add_invokes(plan, case, case.invokes)
         return plan.files(_of_death(trace.death), finding)
+    left = next((each for each in trace.control_words or () if each.after.text == finding.seen), None)
+    if left is not None:
+        _add_invokes(plan, case, case.invokes)
+        return plan.files({"kind": "control", "words": [left.after.x87, left.after.mxcsr]}, finding)
     failed = _failed_phase(trace)
     if failed is not None:
         _add_invokes(plan, case, case.invokes)

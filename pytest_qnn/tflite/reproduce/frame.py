@@ -4,6 +4,8 @@ import ctypes
 import importlib
 import json
 import os
+import platform
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,6 +45,7 @@ class Player:
         self.delegates: dict[str, Any] = {}
         self.interpreters: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
+        self.words = control_words()
 
     def play(self, steps: Sequence[Sequence[Any]]) -> None:
         """Carry out the steps in order; one that fails is told of."""
@@ -53,6 +56,13 @@ class Player:
             except (RuntimeError, ValueError) as error:
                 self.tell(failed=number, name=name, text=str(error))
                 raise Failed(str(error)) from None
+            self.look(name)
+
+    def look(self, name: str) -> None:
+        """Tell of the control words of the floating-point unit, where they are no more those of the start."""
+        words = control_words()
+        if words != self.words:
+            self.tell(control=words, name=name)
 
     def tell(self, **said: Any) -> None:
         """A line for the process that judges."""
@@ -136,6 +146,16 @@ class Player:
         )
 
 
+def control_words() -> list[int]:
+    """The x87 control word and the control bits of MXCSR of this thread; empty where there are none."""
+    if platform.machine() != "x86_64":
+        return []
+    environment = ctypes.create_string_buffer(32)  # fenv_t of x86-64
+    ctypes.CDLL("libm.so.6").fegetenv(environment)
+    x87, mxcsr = struct.unpack_from("<H26xI", environment)
+    return [x87 & 0x0F7F, mxcsr & 0xFFC0]
+
+
 def malloc_in_use() -> int:
     """Bytes that glibc's malloc has given out; 0 where it cannot be asked."""
     function = getattr(ctypes.CDLL(None), "mallinfo2", None)
@@ -167,6 +187,7 @@ def child(library: str, options: dict[str, str]) -> int:
         ctypes.CDLL(None).exit(0)
     player.interpreters.clear()
     player.delegates.clear()
+    player.look("the end")
     player.tell(done=True)
     return 0
 
@@ -199,7 +220,7 @@ def judged(status: int | None, lines: list[dict[str, Any]]) -> int:
         return int(failed is not None and look["step"] in (-1, failed["failed"])) if failed or done else 2
     if look["kind"] in ("signal", "hang"):
         return 0 if done or failed else 2
-    judges = {"element": of_element, "shape": of_shape, "growth": of_growth}
+    judges = {"element": of_element, "shape": of_shape, "growth": of_growth, "control": of_control}
     return judges[look["kind"]](look, lines)
 
 
@@ -226,6 +247,15 @@ def of_element(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
     seen, expected = float(reads[-1]["element"]), float(look["expected"])
     good = seen == expected or abs(seen - expected) <= float(look["tolerance"])
     return 0 if good or (np.isnan(seen) and np.isnan(expected)) else 1
+
+
+def of_control(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
+    """Whether a step has left the control words that were found, and the first that did."""
+    changed = [each for each in lines if "control" in each]
+    for each in changed[:1]:
+        x87, mxcsr = each["control"]
+        print(f"{each['name']} leaves x87 control word {x87:#x}, MXCSR {mxcsr:#x}")
+    return int(any(each["control"] == look["words"] for each in changed))
 
 
 def of_growth(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:

@@ -16,6 +16,7 @@ from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.isolation.host import library_files
 from pytest_qnn.isolation.host.refusals import Lacking, Refusals, Refusing
 from pytest_qnn.isolation.host.requests import Requests
+from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
@@ -411,7 +412,8 @@ class PluginFactory(LibraryFactory):
         if self._library is not None:
             return self._library
         try:
-            library = ctypes.PyDLL(self.name)
+            with control_words.loading(self.path):
+                library = ctypes.PyDLL(self.name)
         except OSError as error:
             raise _unloadable(self.name, error) from None
         for function in (CREATE, DESTROY):

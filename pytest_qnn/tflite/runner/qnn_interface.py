@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
 
 DEFAULT: Final = "TfLiteQnnDelegateOptionsDefault"
@@ -92,7 +93,8 @@ class QnnInterface:
     """
 
     def __init__(self, path: str) -> None:
-        self.library = library = ctypes.PyDLL(path)
+        with control_words.loading(path):
+            self.library = library = ctypes.PyDLL(path)
         self._default, create, delete = (getattr(library, name) for name in FUNCTIONS)
         self._default.argtypes, self._default.restype = (), _Options
         create.argtypes, create.restype = (ctypes.c_void_p,), ctypes.c_void_p

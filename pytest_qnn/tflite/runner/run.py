@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
@@ -144,11 +145,19 @@ def run_delegate_case(
     """
     model = emit(case.graph)
     values = tuple(map(Array.of, inputs_of(case)))
+    watch = Watch(*(getattr(each, "path", "") for each in chain))
+
+    def begins(phase: int) -> None:
+        watch.look(phase_name(case, len(chain), phase - 1))
+        watch.step = phase
+        if on_phase is not None:
+            on_phase(phase)
+
     cpu = _cpu_outputs(runtime, model, case.graph.inputs, values, case.graph.outputs)
     with lived(Past(case.history, case.graph, _first_claim(case), chain, runtime)) as past:
         past.repeat(lambda: _again(case, chain, runtime, model, values))
         baseline = _baseline_run(case, chain, runtime, model) if case.baseline else None
-        run = _Run(case, runtime, model, on_phase, past)
+        run = _Run(case, runtime, model, begins, past)
         try:
             run.apply_all(chain)
             run.execute(values)
@@ -156,11 +165,12 @@ def run_delegate_case(
             run.look_at_names()
         finally:
             run.end()
+    watch.look(phase_name(case, len(chain), watch.step))
     for error in run.session.errors:
         if not isinstance(error, Exception):
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
-    return run.trace(values, cpu, again, baseline)
+    return msgspec.structs.replace(run.trace(values, cpu, again, baseline), control_words=watch.changes)
 
 
 def _first_claim(case: DelegateCase) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pytest_qnn.isolation.observe.control_words import put_back
 from pytest_qnn.isolation.worker import ASKED, Depth, MayEndError, OnStep, Unusable
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
@@ -127,6 +128,7 @@ class DelegateWorker:
 
     def run(self, case: Any, on_step: OnStep | None = None) -> Any:
         """Carry out one case, of any kind that concerns delegates; its trace."""
+        put_back()
         if isinstance(case, DelegateCase):
             return run_delegate_case(case, self._chain, self._runtime, on_step)
         if isinstance(case, PluginCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, ClassVar
 
+from pytest_qnn.isolation.observe.control_words import leave
 from pytest_qnn.qnn.abi.codes import Error, LogLevel
 from pytest_qnn.qnn.abi.layouts import ContextBuffer
 from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
@@ -517,3 +518,44 @@ class _AppliesAnyVersion(_Sections):
         if arguments[3]:
             ContextBuffer.from_address(arguments[3]).version = 1
         super().context_apply_binary_section(*arguments)
+
+
+_FLUSH = 0x9F80
+_DENORMALS = 0x1FC0
+_TOWARDS_ZERO = 0x7F80
+_SINGLE = 0x007F
+"""Of the x87 unit: results of 24 bits in place of 64."""
+
+
+@faulty_backend("flush-after-execute", "graphExecute leaves flush-to-zero set.", "IF-16")
+class _FlushesAfterExecute(ReferenceBackend):
+    def graph_execute(self, *arguments: Any) -> None:
+        super().graph_execute(*arguments)
+        leave(mxcsr=_FLUSH)
+
+
+@faulty_backend("rounds-after-third-graph", "Finalising a third graph leaves rounding towards zero.", "IF-16")
+class _RoundsAfterThirdGraph(ReferenceBackend):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.finalised = 0
+
+    def graph_finalize(self, *arguments: Any) -> None:
+        super().graph_finalize(*arguments)
+        self.finalised += 1
+        if self.finalised == 3:
+            leave(mxcsr=_TOWARDS_ZERO)
+
+
+@faulty_backend("single-after-load", "Loading a binary leaves the x87 unit in single precision.", "IF-16")
+class _SingleAfterLoad(ReferenceBackend):
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        super().context_create_from_binary(*arguments)
+        leave(x87=_SINGLE)
+
+
+@faulty_backend("flush-after-deregister", "memDeRegister leaves denormals-are-zero set.", "IF-16")
+class _FlushesAfterDeregister(ReferenceBackend):
+    def mem_deregister(self, *arguments: Any) -> None:
+        super().mem_deregister(*arguments)
+        leave(mxcsr=_DENORMALS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from pytest_qnn.isolation.observe.control_words import leave
 from pytest_qnn.tflite.graph.graph import Node
 from pytest_qnn.tflite.mutants import faulty_delegate
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
@@ -50,3 +51,40 @@ class _WaitsAtAMean(ReferenceDelegate):
         while node.op == "MEAN":
             time.sleep(60)
         return super().compute_node(kernel, node, operands)
+
+
+_FLUSH = 0x9FC0
+"""MXCSR with flush-to-zero and denormals-are-zero."""
+_DOWN = 0x3F80
+_SINGLE = 0x007F
+"""Of the x87 unit: results of 24 bits in place of 64."""
+
+
+@faulty_delegate("flushes-ever-after", "Kernels set flush-to-zero and leave it so.", "RUN-02")
+class _FlushesEverAfter(ReferenceDelegate):
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        status = super().kernel_invoke(context, kernel)
+        leave(mxcsr=_FLUSH)
+        return status
+
+
+@faulty_delegate("rounds-down-ever-after", "Prepare that claims four nodes leaves rounding down.", "RUN-02")
+class _RoundsDownEverAfter(ReferenceDelegate):
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        chosen = super().choose(plan)
+        if len(chosen) >= 4:
+            leave(mxcsr=_DOWN)
+        return chosen
+
+
+@faulty_delegate("single-at-free", "A second kernel's end leaves the x87 unit in single precision.", "RUN-02")
+class _SingleAtFree(ReferenceDelegate):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.freed = 0
+
+    def free(self, kernel: Kernel) -> None:
+        super().free(kernel)
+        self.freed += 1
+        if self.freed == 2:
+            leave(x87=_SINGLE)

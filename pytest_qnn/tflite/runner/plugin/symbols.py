@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_qnn.isolation.host import library_kinds
+from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
@@ -72,7 +73,8 @@ def broken(path: Path) -> str:
 
 def _load_error(path: Path) -> str:
     try:
-        ctypes.CDLL(str(path))  # ctypes adds RTLD_NOW: every symbol must be found
+        with control_words.loading(str(path)):
+            ctypes.CDLL(str(path))  # ctypes adds RTLD_NOW: every symbol must be found
     except OSError as error:
         return str(error).removeprefix(f"{path}: ")
     return ""
