@@ -20,6 +20,7 @@ import jsonschema
 import msgspec
 import pytest
 from msgspec.structs import replace
+from once import shared
 from reports import within
 
 from pytest_qnn import commands
@@ -62,7 +63,13 @@ class Ran(NamedTuple):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Two real runs about both halves: on conforming targets that offer less, and on two mutants."""
-    folder = tmp_path_factory.mktemp("compare")
+    folder = shared(tmp_path_factory, "compare", _run)
+    status = int((folder / "status").read_text())
+    reports = (loaded.read(folder / f"{name}.json") for name in ("old", "new"))
+    return Ran(folder, status, (folder / "stdout").read_text(), *reports)
+
+
+def _run(folder: Path) -> None:
     (folder / "temporary").mkdir()
     more = ("--qnn-profile=quick", "-q", "-p", "no:cacheprovider", "-k", RULES)
     done = subprocess.run(
@@ -75,8 +82,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         check=False,
     )
     assert (folder / "out.json").exists(), done.stdout + done.stderr
-    reports = (loaded.read(folder / f"{name}.json") for name in ("old", "new"))
-    return Ran(folder, done.returncode, done.stdout, *reports)
+    (folder / "status").write_text(str(done.returncode))
+    (folder / "stdout").write_text(done.stdout)
 
 
 def target(comparison: Comparison, subject: str) -> TargetDifference:

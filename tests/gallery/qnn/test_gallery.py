@@ -53,12 +53,9 @@ def test_no_rule_accuses_it(name: str) -> None:
     assert found.met > 0
 
 
+@pytest.mark.full  # twelve seconds and more
 @pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        pytest.param("gives-back-after-a-while", "QMG-09", marks=pytest.mark.full),
-        ("maps-while-it-executes", "QMG-12"),
-    ],
+    ("name", "rule"), [("gives-back-after-a-while", "QMG-09"), ("maps-while-it-executes", "QMG-12")]
 )
 def test_a_rule_that_accused_it_in_some_of_its_cases_passes_all_of_them(name: str, rule: str) -> None:
     """A few cases did not show it."""
