@@ -332,6 +332,7 @@ def qnn_session(backend: str = "reference", rpcmem: str = "emulated") -> Iterato
     """
     with MemorySource(backend, rpcmem).open() as (entry, memory):
         state = State(QnnClient(entry), memory)
+        state.graph_prefix = ""  # a graph has the name that its user gives it
         try:
             if not state.session.open():
                 raise QnnError("opening the session", None, state.session.failure)

@@ -197,8 +197,7 @@ def retrieve(state: State, step: case.Retrieve) -> StepSeen:
     source = (made.graphs if made is not None else {}).get(step.source) or state.graphs.get(step.source)
     if source is None:
         raise NeverMade(f"graph {step.source} was never made")
-    name = source.step.graph.encode()
-    code, value = state.client.create("graphRetrieve", context, name)
+    code, value = state.client.create("graphRetrieve", context, state.name_of_graph(source.step.graph))
     if code == 0:
         state.graphs[step.graph] = Graph(value, source.step, source.operator.again())
     return StepSeen(code=code, values=(value,))

@@ -204,7 +204,7 @@ def prepare(state: State, step: Prepare) -> StepSeen:
     vary(operator, step)
     memory = _preset(operator, step)
     try:
-        graph, calls, amiss = compose(state.client, context, step, operator)
+        graph, calls, amiss = compose(state, context, step, operator)
     finally:
         memory.release()
     code = calls[-1][1]
@@ -215,10 +215,11 @@ def prepare(state: State, step: Prepare) -> StepSeen:
 
 
 def compose(
-    client: QnnClient, context: int | None, step: Prepare, operator: Operator
+    state: State, context: int | None, step: Prepare, operator: Operator
 ) -> tuple[int, list[tuple[str, int]], int]:
     """Call after call up to the first failure: the graph's handle, the calls, and bytes written amiss."""
-    code, graph = client.create("graphCreate", context, step.graph.encode(), None)
+    client = state.client
+    code, graph = client.create("graphCreate", context, state.name_of_graph(step.graph), None)
     calls = [("graphCreate", code)]
     if code != 0:
         return graph, calls, 0
@@ -265,11 +266,11 @@ def miscompose(state: State, step: Miscompose) -> StepSeen:
     client, context = state.client, state.context_value(step.context)
     state.mistaken += 1
     made = Prepare(f"mistaken {state.mistaken}", step.context, step.op, step.dtype)
-    operator, name = operator_of(made), made.graph.encode()
+    operator, name = operator_of(made), state.name_of_graph(made.graph)
     if step.mistake in ("few-inputs", "many-inputs"):
         return _validated_wrongly(state, operator, few=step.mistake == "few-inputs")
     if step.mistake == "late":
-        graph, calls, _ = compose(client, context, made, operator)
+        graph, calls, _ = compose(state, context, made, operator)
     else:
         code, graph = client.create("graphCreate", context, name, None)
         calls = [("graphCreate", code)]

@@ -130,7 +130,7 @@ def carry_out(state: State, run: PlainRun) -> bytes:
         try:
             operator = operator_of(step)
             vary(operator, step)
-            graph, calls, _ = compose(client, context, step, operator)
+            graph, calls, _ = compose(state, context, step, operator)
             if calls[-1][1]:
                 return b""
             *sources, output = rooms = bind_raw(operator, len(run.inputs[0]))

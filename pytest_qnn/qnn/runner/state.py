@@ -94,6 +94,8 @@ class State:
     def __init__(self, client: QnnClient, rpcmem: Rpcmem) -> None:
         self.client = client
         self.rpcmem = rpcmem
+        self.graph_prefix = "graph_of_the_conformance_suite_"
+        """How names of graphs begin in calls: clients' names are not short, and begin alike."""
         self.session = Session(client)
         self.contexts: dict[str, Context] = {}
         self.buffers: dict[str, Buffer] = {}
@@ -148,6 +150,10 @@ class State:
     def context_value(self, name: str) -> int | None:
         """The value to pass for a context's name."""
         return self._value(name, self.contexts, "context")
+
+    def name_of_graph(self, graph: str) -> bytes:
+        """What a graph of the case is called in calls."""
+        return f"{self.graph_prefix}{graph}".encode()
 
     def graph_value(self, name: str) -> int | None:
         """The value to pass for a graph's name."""

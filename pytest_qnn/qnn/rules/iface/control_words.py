@@ -48,15 +48,15 @@ def if_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
     What was changed is put back, so that each call is judged for itself.
     """
-    if trace.control_words is None:
-        require_session(trace)
-        raise Unsupported("control words are watched on Linux for x86-64 only")
-    for change in trace.control_words:
+    for change in trace.control_words or ():
         where = change.where
         if 0 <= change.step < len(case.steps):
             where = f"step {change.step}, {call_name(case.steps[change.step])}: {where}"
         elif change.step == len(case.steps):
             where += ", giving back what the case has left"
         raise Violation(f"{change.before.text}, as before", change.after.text, where)
+    require_session(trace)
+    if trace.control_words is None:
+        raise Unsupported("control words are watched on Linux for x86-64 only")
     carried_out = sum(seen.code is not None for seen in trace.steps)
     return Examined(len(trace.session) + carried_out + len(trace.closing), "calls")

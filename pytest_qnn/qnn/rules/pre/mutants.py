@@ -158,6 +158,15 @@ class _OneGraph(ReferenceBackend):
         super().graph_create(context, name, config, out)
 
 
+@faulty_backend("graph-names-cut", "graphCreate compares the first sixteen characters of names.", "PRE-10")
+class _ComparesBeginnings(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        there = self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE).graphs
+        if name is not None and any(name[:16] == each.encode()[:16] for each in there):
+            raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
+        super().graph_create(context, name, config, out)
+
+
 @faulty_backend("tensor-refused", "createGraphTensor refuses every tensor.", "PRE-11")
 class _RefusesTensors(ReferenceBackend):
     def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:

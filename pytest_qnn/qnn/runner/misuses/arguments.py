@@ -204,7 +204,7 @@ def _graph_retrieve(state: State, step: BadArgument) -> int:
     made = state.graphs.get(step.graph)
     if made is None:
         raise Skip(f"graph {step.graph} was never made")
-    name = _given(step, "graphName", made.step.graph.encode())
+    name = _given(step, "graphName", state.name_of_graph(made.step.graph))
     place = _given(step, "graphHandle", ctypes.byref(ctypes.c_void_p()))
     return state.client.call(step.call, state.context_value(made.step.context), name, place)
 

@@ -192,7 +192,7 @@ class _Shared:
     def _execute(self, context: int, number: int) -> None:
         prepared = msgspec.structs.replace(self.prepared, graph=f"thread{number}")
         operator = operator_of(prepared)
-        graph, calls, _ = compose(self.state.client, context, prepared, operator)
+        graph, calls, _ = compose(self.state, context, prepared, operator)
         if calls[-1][1]:
             raise Failed(*calls[-1])
         rooms = bind_raw(operator, self.nbytes)

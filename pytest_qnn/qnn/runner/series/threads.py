@@ -178,7 +178,7 @@ class Client:
         if code:
             raise Skip(f"contextCreate gave {code}")
         self.operator: Operator = operator_of(prepared)
-        self.graph, calls, _ = compose(state.client, self.context, prepared, self.operator)
+        self.graph, calls, _ = compose(state, self.context, prepared, self.operator)
         if calls[-1][1]:
             raise Skip(f"{calls[-1][0]} gave {calls[-1][1]}")
         self.nbytes = bytes_of(prepared)
