@@ -3,6 +3,10 @@
 Each rule is to find each of its mutants, within the plan's examples, in 99 of 100 searches; and in 95 of 100
 within the examples that it would get if the mutant were not in the plan (leave one out), as a fault is that
 nobody has thought of.
+
+A change of the controls, or of what a half's strategies share, makes all results stale and alters few: a
+search draws the same cases, and takes as many of them. So a pair that was tried with all seeds on an earlier
+tree is first tried with some of them. Where each takes as many examples as then, the others stand too.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from pytest_qnn.mutants.digests import pair_digest
 SEEDS = 100
 FIRST_SEED = 1001
 """The plan is made from the seeds 1 to 20."""
+SAMPLE = 10
+"""Seeds of a pair that an earlier tree has all of."""
 _BATCH = 25
 """Seeds of one task: what is lost when a proof is stopped."""
 _SHARE = 0.01
@@ -85,6 +91,46 @@ def known(file: Path) -> dict[tuple[str, ...], dict[int, int | None]]:
     return counts
 
 
+class Known:
+    """What a file has of tasks.
+
+    Args:
+        file: JSON lines.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._counts = known(file)
+        self._of_pair: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        for key in self._counts:
+            self._of_pair.setdefault(_without_digest(key), []).append(key)
+
+    def own(self, task: Task) -> Mapping[int, int | None]:
+        """By seed: the count, of these sources."""
+        return self._counts.get(key_of(task), {})
+
+    def earlier(self, task: Task) -> list[Mapping[int, int | None]]:
+        """The same of earlier sources, those that have each seed."""
+        key = key_of(task)
+        others = [other for other in self._of_pair.get(_without_digest(key), ()) if other != key]
+        return [self._counts[other] for other in others if self._counts[other].keys() >= set(task.seeds)]
+
+    def stands(self, task: Task) -> Mapping[int, int | None] | None:
+        """The counts of earlier sources, if those of the first `SAMPLE` seeds are the same now; else None."""
+        own = self.own(task)
+        if not own.keys() >= set(task.seeds[:SAMPLE]):
+            return None
+        same = (
+            each
+            for each in self.earlier(task)
+            if all(each[seed] == own[seed] for seed in own if seed in each)
+        )
+        return next(same, None)
+
+
+def _without_digest(key: tuple[str, ...]) -> tuple[str, ...]:
+    return (*key[:3], key[4])
+
+
 def _lines(file: Path) -> Iterator[Tried]:
     """Whole lines: the last one may have been cut off."""
     text = file.read_bytes() if file.exists() else b""
@@ -108,27 +154,37 @@ def run(file: Path, wanted: Sequence[Task], jobs: int = 1, minutes: float | None
         jobs: processes.
         minutes: of CPU time, after which nothing new is begun.
     """
-    left = list(_left(wanted, known(file)))
-    seconds = 0.0
     if file.exists() and not file.read_bytes().endswith(b"\n"):
         file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in list(_lines(file))))
+    seconds = 0.0
     with file.open("ab") as output:
-        for task, (found,) in in_processes(measured, left, jobs):
-            mutant, rule, place, digest, limit = key_of(task)
-            first, seconds_of_task = task.seeds[0], round(found.seconds, 2)
-            line = Tried(mutant, rule, place, digest, int(limit), first, found.counts, seconds_of_task)
-            output.write(msgspec.json.encode(line) + b"\n")
-            output.flush()
-            seconds += found.seconds
-            if minutes is not None and seconds > 60 * minutes:
-                return
+        for part in (_samples, _left):
+            for task, (found,) in in_processes(measured, list(part(wanted, Known(file))), jobs):
+                mutant, rule, place, digest, limit = key_of(task)
+                first, seconds_of_task = task.seeds[0], round(found.seconds, 2)
+                line = Tried(mutant, rule, place, digest, int(limit), first, found.counts, seconds_of_task)
+                output.write(msgspec.json.encode(line) + b"\n")
+                output.flush()
+                seconds += found.seconds
+                if minutes is not None and seconds > 60 * minutes:
+                    return
 
 
-def _left(
-    wanted: Sequence[Task], counts: Mapping[tuple[str, ...], Mapping[int, int | None]]
-) -> Iterator[Task]:
+def _samples(wanted: Sequence[Task], so_far: Known) -> Iterator[Task]:
+    """The first seeds of what an earlier tree has all of."""
     for task in wanted:
-        done = counts.get(key_of(task), {})
+        done = so_far.own(task)
+        if len(task.seeds) > SAMPLE and not done.keys() >= set(task.seeds) and so_far.earlier(task):
+            seeds = tuple(seed for seed in task.seeds[:SAMPLE] if seed not in done)
+            if seeds:
+                yield dataclasses.replace(task, seeds=seeds)
+
+
+def _left(wanted: Sequence[Task], so_far: Known) -> Iterator[Task]:
+    for task in wanted:
+        done = so_far.own(task)
+        if not done.keys() >= set(task.seeds) and so_far.stands(task) is not None:
+            continue
         for batch in range(0, len(task.seeds), _BATCH):
             # What is done of a batch is its beginning.
             seeds = tuple(seed for seed in task.seeds[batch : batch + _BATCH] if seed not in done)
@@ -149,6 +205,8 @@ class Row:
     without: int
     """Examples had nobody thought of the mutant."""
     missed_without: int
+    sampled: bool = False
+    """Most counts are those of an earlier tree (`Known.stands`)."""
 
     @property
     def short(self) -> bool:
@@ -167,6 +225,15 @@ class Row:
 
     def _share(self, missed: int) -> str:
         return f"{self.seeds - missed} of {self.seeds}"
+
+
+def _of_sampled(count: int) -> str:
+    if not count:
+        return ""
+    return (
+        f"{count} of them were tried so on an earlier tree, and with the first {SAMPLE} seeds on this one,\n"
+        "where each search took as many examples as then.\n"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,9 +263,12 @@ class Result:
         missed = sum(row.missed for row in self.rows)
         last = FIRST_SEED + self.seeds - 1
         tried, found, found_without = len(self.rows), len(self.short), len(self.short_without)
+        sampled = sum(row.sampled for row in self.rows)
         lines = [
             f"{tried} of {self.pairs} pairs of a rule and a mutant were tried with the {self.seeds} seeds\n",
-            f"{FIRST_SEED} to {last}, in {self.seconds / 60:.1f} minutes of CPU time.\n\n",
+            f"{FIRST_SEED} to {last}, in {self.seconds / 60:.1f} minutes of CPU time.\n",
+            _of_sampled(sampled),
+            "\n",
             f"* Found within the plan's examples in 99 of 100: {tried - found} pairs\n",
             f"  (missed in {missed} of {searches} searches).\n",
             f"* Found in 95 of 100 if planned without the mutant: {tried - found_without} pairs.\n",
@@ -213,23 +283,32 @@ class Result:
 
 def result(file: Path, wanted: Sequence[Task], plan: Mapping[str, Planned]) -> Result:
     """What the file says of these tasks; of a pair with two places, the worse one."""
-    counts = known(file)
+    so_far = Known(file)
     keys = {key_of(task) for task in wanted}
     rows = []
     pairs = itertools.groupby(wanted, key=lambda task: (task.mutant, *task.limits))
     whole = [list(of_pair) for _, of_pair in pairs]
     for of_pair in whole:
-        found = [counts.get(key_of(task), {}) for task in of_pair]
-        if all(set(task.seeds) <= seen.keys() for task, seen in zip(of_pair, found, strict=True)):
-            places = [_row(task, seen, plan) for task, seen in zip(of_pair, found, strict=True)]
-            rows.append(max(places, key=lambda row: (row.missed, row.missed_without)))
+        places = [_row(task, so_far, plan) for task in of_pair]
+        if all(places):
+            worst = max(filter(None, places), key=lambda row: (row.missed, row.missed_without))
+            sampled = any(row.sampled for row in filter(None, places))
+            rows.append(dataclasses.replace(worst, sampled=sampled))
     seconds = sum(tried.seconds for tried in _lines(file) if tried.key in keys)
     return Result(rows, len(whole), len(wanted[0].seeds) if wanted else 0, seconds)
 
 
-def _row(task: Task, seen: Mapping[int, int | None], plan: Mapping[str, Planned]) -> Row:
+def _row(task: Task, so_far: Known, plan: Mapping[str, Planned]) -> Row | None:
+    """None: it was not tried with each seed."""
     ((rule, examples),) = task.limits.items()
+    seen = so_far.own(task)
+    sampled = not seen.keys() >= set(task.seeds)
+    if sampled:
+        stands = so_far.stands(task)
+        if stands is None:
+            return None
+        seen = stands
     own = [seen[seed] for seed in task.seeds]
     without = planning.without(plan[rule], task.mutant)
     late = sum(count is None or count > without for count in own)
-    return Row(task.mutant, rule, task.place, len(own), examples, own.count(None), without, late)
+    return Row(task.mutant, rule, task.place, len(own), examples, own.count(None), without, late, sampled)

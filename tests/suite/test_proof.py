@@ -72,6 +72,63 @@ def test_a_proof_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert (len(result.rows), result.pairs, result.short, result.short_without) == (2, 2, [], [])
 
 
+def _changed_sources(file: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...]) -> list[Task]:
+    """What is tried after all sources have changed, where searches take these examples, in turns."""
+    done: list[Task] = []
+
+    def measured(task: Task) -> list[Measured]:
+        done.append(task)
+        return [
+            Measured(rule, tuple(counts[seed % len(counts)] for seed in task.seeds), 0.5)
+            for rule in task.limits
+        ]
+
+    monkeypatch.setattr(proof, "measured", measured)
+    monkeypatch.setattr(proof, "pair_digest", lambda rule, mutant: f"{rule}/{mutant.name}, now")
+    proof.run(file, tasks(100))
+    return done
+
+
+def _tried_before(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            proof,
+            "measured",
+            lambda task: [
+                Measured(rule, tuple(1 + seed % 2 for seed in task.seeds), 0.5) for rule in task.limits
+            ],
+        )
+        proof.run(file, tasks(100))
+
+
+def test_what_an_earlier_tree_has_tried_stands_where_a_sample_of_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "proof.jsonl"
+    _tried_before(file, monkeypatch)
+    done = _changed_sources(file, monkeypatch, (1, 2))
+    assert [task.seeds for task in done] == [tuple(range(1001, 1011))] * 3
+    result = proof.result(file, tasks(100), PLAN)
+    assert (len(result.rows), [row.seeds for row in result.rows]) == (2, [100, 100])
+    assert all(row.sampled for row in result.rows)
+    assert (
+        "2 of them were tried so on an earlier tree, and with the first 10 seeds on this one" in result.text()
+    )
+
+
+def test_where_one_search_of_the_sample_differs_all_seeds_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "proof.jsonl"
+    _tried_before(file, monkeypatch)
+    counts = tuple(3 if seed % 100 == 7 else 1 + seed % 2 for seed in range(100))
+    done = _changed_sources(file, monkeypatch, counts)
+    assert sorted(len(task.seeds) for task in done) == [*[10] * 3, *[15] * 3, *[25] * 9]
+    result = proof.result(file, tasks(100), PLAN)
+    assert [row.sampled for row in result.rows] == [False, False]
+    assert "earlier tree" not in result.text()
+
+
 def test_nothing_is_begun_after_the_time_that_it_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
