@@ -1148,10 +1148,12 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
         return first.verdict, f"known: {first.text}"
     if run.examined:
         return Outcome.PASS, ""
-    if run.causes:
+    # What a rule needs and the target has not is missing whatever went wrong in the rule's cases.
+    denied = run.target.denies(run.rule.gate) if run.causes else ""
+    if run.causes and not denied:
         return Outcome.INCONCLUSIVE, f"blocked by {', '.join(sorted(run.causes))}"
-    if run.unsupported:
-        return Outcome.UNSUPPORTED, run.unsupported
+    if unsupported := denied or run.unsupported:
+        return Outcome.UNSUPPORTED, unsupported
     return (
         Outcome.INCONCLUSIVE,
         run.no_cases or f"{run.examples} cases were run and none of them let the rule look at anything",

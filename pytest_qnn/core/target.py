@@ -136,6 +136,12 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
     def missing(self, trace: Any) -> str:
         """Why a trace may have nothing for its rule: what no target must have. Empty: nothing is missing."""
 
+    def denies(self, gate: Sequence[str]) -> str:
+        """What of a rule's gate (`pytest_qnn.core.rule.Rule`) the target itself says that it has not.
+
+        Empty: nothing, or it says nothing about that.
+        """
+
     def foreseen(self, case: CaseT_contra) -> TraceT_co | None:
         """The least that any trace of the case has, where that is known without carrying it out.
 

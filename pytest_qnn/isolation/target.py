@@ -129,6 +129,10 @@ class OpenTarget:
         """Empty: nothing is."""
         return ""
 
+    def denies(self, gate: Sequence[str]) -> str:  # noqa: ARG002 - the signature is Target's
+        """Empty: it says nothing about itself."""
+        return ""
+
     def foreseen(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
         """None: nothing is known of a case that was not carried out."""
         return None

@@ -32,7 +32,7 @@ from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.controls.refusals import around_call, of_refusals, refuses
 from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
-from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.codes import denied, named
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
@@ -119,6 +119,10 @@ class MemoryTarget(OpenTarget):
         """
         function = next((seen.absent for seen in trace.steps if seen.absent), "")
         return f"{function} is NULL in the interface table" if function else ""
+
+    def denies(self, gate: Sequence[str]) -> str:
+        """The first of the gate's property keys that is answered with "not supported", with that answer."""
+        return denied(map(int, filter(str.isdecimal, gate)), self.facts.capabilities)
 
     def foreseen(self, case: MemoryCase) -> MemoryTrace | None:  # noqa: ARG002 - every case opens alike
         """Where no session opens: how it was refused, and no step."""

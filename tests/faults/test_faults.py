@@ -51,6 +51,14 @@ FEW = {
 
 
 @needs_a_compiler
+def test_a_rule_about_what_a_library_says_that_it_has_not_is_blocked_by_nothing() -> None:
+    """Every case of it dies as all others do; but a property key says that it is not offered."""
+    found = blame.row("qnn-dies-in-deregister", 1, ("DRG-01", "DMA-01", "SHB-07", "REG-24"))
+    assert (found.owners, found.accused) == (["DRG-01"], [])
+    assert found.blocked == ["REG-24"]
+
+
+@needs_a_compiler
 @pytest.mark.parametrize("name", FEW)
 def test_an_owner_fails_and_who_meets_its_fault_does_not(name: str) -> None:
     found = blame.row(name, 1, FEW[name])

@@ -41,6 +41,9 @@ class Reducing:
     def missing(self, trace: Any) -> str:  # noqa: ARG002 - the signature is Target's
         return ""
 
+    def denies(self, gate: Sequence[str]) -> str:  # noqa: ARG002 - the signature is Target's
+        return ""
+
     def foreseen(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
         return None
 

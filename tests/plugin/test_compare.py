@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,6 @@ import jsonschema
 import msgspec
 import pytest
 from msgspec.structs import replace
-from once import shared
 from reports import within
 
 from pytest_qnn import commands
@@ -58,6 +59,28 @@ class Ran(NamedTuple):
     def written(self, name: str) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.folder / name).read_text())
         return content
+
+
+def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder of this run of pytest, which the first process that wants it has filled. Nobody changes it.
+
+    Args:
+        factory: that of the run.
+        name: of the folder, another one for each ``make``.
+        make: fills a folder, whose name is another one meanwhile. If it raises, the next process tries again.
+    """
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # whose own folder lies in that of the run
+        root = root.parent
+    folder, begun = root / name, root / f"{name}.begun"
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            shutil.rmtree(begun, ignore_errors=True)
+            begun.mkdir()
+            make(begun)
+            begun.rename(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from pytest_qnn.qnn.abi.codes import Error, MemType, Property, low
 
@@ -24,6 +24,15 @@ def named(code: int) -> str:
     number = str(low(code)) if code == low(code) else f"{low(code)} (0x{code:x})"
     name = _NAMES.get(low(code))
     return f"{number} QNN_{name}" if name else number
+
+
+def denied(keys: Iterable[int], capabilities: Mapping[int, int]) -> str:
+    """The first of these property keys whose answer is "not supported", with that; empty: there is none."""
+    for key in keys:
+        answer = capabilities.get(key, 0)
+        if low(answer) == Error.COMMON_ERROR_NOT_SUPPORTED:
+            return f"property key {key} ({Property(key).name}) answers {named(answer)}"
+    return ""
 
 
 def one_of(codes: Collection[int]) -> str:
