@@ -43,15 +43,9 @@ def seconds(library: Path, side: Subject) -> dict[str, tuple[str, float]]:
     return {rule["id"]: (rule["verdict"], rule["seconds"]) for rule in judged if rule["id"] in rules}
 
 
-@pytest.mark.parametrize(
-    ("deed", "side"),
-    [
-        ("kills", "memory"),
-        pytest.param("stops", "memory", marks=pytest.mark.full),
-        pytest.param("kills", "delegate", marks=pytest.mark.full),
-        pytest.param("stops", "delegate", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("side", OWNERS)
+@pytest.mark.parametrize("deed", DEEDS)
 def test_a_supervisor_that_is_lost_at_each_case_costs_a_rule_little(
     tmp_path: Path, deed: str, side: Subject
 ) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fast_run import later
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe.process import (
@@ -140,7 +139,8 @@ def _nearly_full() -> list[bytes]:
     return held
 
 
-@pytest.mark.parametrize("reserved", [later(False), True])
+@pytest.mark.full
+@pytest.mark.parametrize("reserved", [False, True])
 def test_python_maps_memory_for_small_objects_only_without_a_reserve(reserved: bool) -> None:
     held: list[object] = [_nearly_full()]
     if reserved:

@@ -338,7 +338,7 @@ def test_a_delegate_plugin_that_needs_what_nobody_has(pytester: pytest.Pytester)
     ("on_load", "said", "sandbox"),
     [
         ("_exit(3)", "exit status 3", "fork"),
-        ("_exit(3)", "exit status 3", "spawn"),
+        later("_exit(3)", "exit status 3", "spawn"),
         ("abort()", "SIGABRT", "fork"),
         ("abort()", "SIGABRT", "spawn"),
         later("for(;;)", "no answer: still computing after", "spawn"),

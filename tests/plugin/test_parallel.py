@@ -98,7 +98,7 @@ def timeless(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "targets",
     [
-        pytest.param(MUTANTS, id="mutants"),
+        later(MUTANTS, name="mutants"),
         later(SOME, name="some"),
         pytest.param((), id="reference", marks=pytest.mark.full),
     ],

@@ -177,6 +177,7 @@ def judged_by(
     return done.stdout.strip()
 
 
+@pytest.mark.full
 def test_a_rule_that_has_nothing_to_judge_any_more_has_found_the_fault() -> None:
     """Every operator is refused, so that there is no graph: a run of it is red."""
     read = "inputs = [self.read(node.inputTensors[i].v1) for i in range(node.numOfInputs)]"

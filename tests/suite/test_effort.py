@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fast_run import later
 
 from pytest_qnn import effort
 from pytest_qnn.core.profile import PROFILES
@@ -37,7 +38,7 @@ def test_the_plan_was_made_again_since_a_rule_a_strategy_or_a_mutant_changed() -
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("tflite/cases/effects.py", "    SetInputs: _INTERPRETER,\n"),
+        later("tflite/cases/effects.py", "    SetInputs: _INTERPRETER,\n"),
         ("tflite/cases/script.py", "    | SetInputs\n"),
         ("qnn/cases/case.py", "    | WholeSession\n"),
     ],
@@ -196,6 +197,7 @@ def test_the_plan_is_stale_for_exactly_the_pairs_of_what_changed(copy: Path) -> 
     assert stale_in(copy) == ["claims-twice/PART-01", *(f"{name}/REG-01" for name in PLAN["REG-01"].pairs)]
 
 
+@pytest.mark.full
 def test_a_strategy_that_a_half_shares_makes_its_rules_stale_and_no_others(copy: Path) -> None:
     edited(copy, "qnn/strategies/scene.py", "        self.steps.append(step)", "        self.steps += [step]")
     changed = {word.partition("/")[2] for word in stale_in(copy)}
