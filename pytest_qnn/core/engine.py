@@ -1148,7 +1148,7 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
         return first.verdict, f"known: {first.text}"
     if run.examined:
         return Outcome.PASS, ""
-    # What a rule needs and the target has not is missing whatever went wrong in the rule's cases.
+    # A rule about what the target has not is unsupported, whatever went wrong in its cases.
     denied = run.target.denies(run.rule.gate) if run.causes else ""
     if run.causes and not denied:
         return Outcome.INCONCLUSIVE, f"blocked by {', '.join(sorted(run.causes))}"

@@ -289,11 +289,10 @@ def result(file: Path, wanted: Sequence[Task], plan: Mapping[str, Planned]) -> R
     pairs = itertools.groupby(wanted, key=lambda task: (task.mutant, *task.limits))
     whole = [list(of_pair) for _, of_pair in pairs]
     for of_pair in whole:
-        places = [_row(task, so_far, plan) for task in of_pair]
-        if all(places):
-            worst = max(filter(None, places), key=lambda row: (row.missed, row.missed_without))
-            sampled = any(row.sampled for row in filter(None, places))
-            rows.append(dataclasses.replace(worst, sampled=sampled))
+        places = [row for task in of_pair if (row := _row(task, so_far, plan)) is not None]
+        if len(places) == len(of_pair):
+            worst = max(places, key=lambda row: (row.missed, row.missed_without))
+            rows.append(dataclasses.replace(worst, sampled=any(row.sampled for row in places)))
     seconds = sum(tried.seconds for tried in _lines(file) if tried.key in keys)
     return Result(rows, len(whole), len(wanted[0].seeds) if wanted else 0, seconds)
 

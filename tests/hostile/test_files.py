@@ -183,8 +183,6 @@ def test_a_report_folder_that_goes_away_during_the_run(pytester: pytest.Pytester
     assert_said(result.stdout.str(), f"--qnn-report: {folder}/out.{kind} could not be written: ")
 
 
-@pytest.mark.usefixtures("fakes")
-@pytest.mark.skipif(os.geteuid() != 0, reason="the folder is refused at the start, as it has to be")
 def in_tmpfs(folder: Path, prepared: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A run in a small file system of its own, mounted for it alone, after a shell has prepared that."""
     mount = ["unshare", "--mount", "--propagation=private"]
