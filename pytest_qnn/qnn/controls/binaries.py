@@ -51,12 +51,17 @@ def right_binaries(case: MemoryCase, graphs: Sequence[Prepare], hinted: Sequence
     loads = [step for step in case.steps if isinstance(step, ContextFromBinary)]
     if not loads:
         return
+    several = sum(isinstance(step, Prepare) for step in case.steps) > 1
     registers = any(isinstance(step, Register) and step.context != "c0" for step in case.steps)
     for prepare in graphs:
         if prepare.weights is not None:
             yield (_CONTEXT, prepare, executed(prepare)), ("EXE-21",)
         saved = (_CONTEXT, prepare, GetBinary("c0", "f0"))
         yield (*saved, ContextFromBinary("c1", "f0"), *_retrieved(prepare)), ("OFF-03",)
+        if several:
+            other = _larger(prepare)
+            both = (_CONTEXT, prepare, other, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0"))
+            yield (*both, *_retrieved(prepare), *_retrieved(other, "g3")), ("OFF-03",)
         if registers:
             one = Descriptor("b0", prepare.shape, prepare.dtype)
             size = pages(nbytes(prepare.shape, prepare.dtype))
@@ -87,14 +92,19 @@ def _right_deferred(case: MemoryCase, prepare: Prepare) -> Iterator[Owned]:
     if prepare.weights is None:
         return
     # Larger weights: that both have room is no matter of the first one's.
-    shape = (*prepare.shape[:-1], 2 * prepare.shape[-1])
-    other = msgspec.structs.replace(prepare, graph="g2", shape=shape, weights=prepare.weights + 1)
+    other = msgspec.structs.replace(_larger(prepare), weights=prepare.weights + 1)
     yield _asked_alone_and_together((prepare, other)), ("EXT-06",)
     both = (_CONTEXT, prepare, other, GetBinary("c0", "f0"), *_DEFERRED)
     yield (*both, *end, *_retrieved(other, "g3")), ("EXT-20",)
     yield (*both, *end, *_retrieved(other, "g3"), executed(prepare, "g1")), ("EXT-26",)
     for given in roles:
         yield (*both, *_given(given), *end, *_retrieved(other, "g3")), ("EXT-12",)
+
+
+def _larger(prepare: Prepare) -> Prepare:
+    """The graph ``g2`` of the same context, whose tensors have twice as many elements."""
+    shape = (*prepare.shape[:-1], 2 * prepare.shape[-1])
+    return msgspec.structs.replace(prepare, graph="g2", shape=shape)
 
 
 def _asked_alone_and_together(graphs: Sequence[Prepare]) -> tuple[AnyStep, ...]:

@@ -280,6 +280,12 @@ def _pick(tensors: list[int], choice: int) -> int:
     return tensors[(choice - 96) % len(tensors)] if choice < 168 else tensors[-1 - choice % len(tensors)]
 
 
+def shape_of_rank(rank: int, choice: int) -> int:
+    """A header's byte that stands for a shape of ``rank``, 1 to 4, in a graph of no class of size."""
+    found = [index for index, shape in enumerate(_SHAPES) if len(shape) == rank]
+    return found[choice % len(found)]
+
+
 def fused(choice: int) -> Activation:
     """The fused activation that the two lowest bits stand for."""
     return _ACTIVATIONS[choice & 3]

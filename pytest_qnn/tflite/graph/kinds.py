@@ -118,6 +118,18 @@ def decode_graph(
     return graph, tuple(map(tuple, claims))
 
 
+_EARLY, _EARLY_END = 64, 112
+"""Between them a second operand is one of the activations of its shape, counted from the first."""
+
+
+def joined(data: bytes, n_claims: int) -> bytes:
+    """The same bytes, in which a node of two operands reads an early result of the first one's shape."""
+    changed = bytearray(data)
+    for at in range(HEADER + n_claims + 2, len(data), RECORD + (n_claims > 0)):
+        changed[at] = _EARLY + (data[at] * (_EARLY_END - _EARLY) >> 8)
+    return bytes(changed)
+
+
 def _one_of(wants: Wants, rank: int, choice: int) -> Combination:
     """A wanted kind, of a first operand's rank that the graph has to offer where there is such a one."""
     of_rank = wants.get(rank) or next(iter(wants.values()))

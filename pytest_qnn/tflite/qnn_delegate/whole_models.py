@@ -32,7 +32,7 @@ from pytest_qnn.tflite.checks import judging, scripts
 from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
-from pytest_qnn.tflite.graph.kinds import Claims, decode_graph, size_of
+from pytest_qnn.tflite.graph.kinds import Claims, decode_graph, joined, size_of
 from pytest_qnn.tflite.graph.scales import CLASSES, NONE, SOME_PARTITIONS, scale_of
 from pytest_qnn.tflite.qnn_delegate.rules import assigned, judged, works
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims
@@ -42,6 +42,7 @@ Steps = tuple[AnyScriptStep, ...]
 Cases = SearchStrategy[ScriptCase]
 _CHOICE = 3
 _NODES = 6
+_NODES_OF_PARTITIONS = 14
 _MANY_NODES = 18
 """Three times as many where a graph is of the class "many nodes"."""
 _LARGE = ("many nodes", "many partitions", "1 MiB", "1 MiB", "1 MiB")
@@ -124,8 +125,12 @@ def _cases(
     make: Callable[[_Model], Steps],
     nodes: int,
     scales: Sequence[str],
+    *,
+    early: bool = False,
 ) -> Cases:
     """``scales``: names of classes of graphs; as many cases are of each as of none, which are small.
+
+    ``early``: nodes of two operands read one that was computed early, which is in two kernels then.
 
     Raises:
         NothingToJudge: the delegate offers no custom memory, or claims nothing.
@@ -139,7 +144,8 @@ def _cases(
     def decode(data: bytes) -> ScriptCase:
         which = data[0] * (len(scales) + 1) // 256
         scale = scale_of(255, nodes, scales[which - 1 : which]) if which else NONE
-        graph, claims = decode_graph(data[1 + _CHOICE :], kinds, 1, 2, nodes, scale)
+        drawn = data[1 + _CHOICE :]
+        graph, claims = decode_graph(joined(drawn, 1) if early else drawn, kinds, 1, 2, nodes, scale)
         tensors = pick(graph)
         mask = data[1] | data[2] << 8
         some = [tensor for at, tensor in enumerate(tensors) if mask >> at % 16 & 1]
@@ -162,7 +168,7 @@ def _twice(model: _Model) -> Steps:
 
 def between_partitions(facts: DelegateFacts) -> Cases:
     """Tensors between nodes, of graphs that are claimed in part."""
-    return _cases(facts, _between, _twice, _NODES, [SOME_PARTITIONS])
+    return _cases(facts, _between, _twice, _NODES_OF_PARTITIONS, [SOME_PARTITIONS], early=True)
 
 
 @rule(

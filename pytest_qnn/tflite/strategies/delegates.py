@@ -131,7 +131,7 @@ def before_a_failure(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         failing = Application("probe", claims[1], fault)
         return DelegateCase(graph, (target_application(facts, claims[0], choice >> 4), failing))
 
-    return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=12)
+    return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=30)
 
 
 def quantised(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:

@@ -428,7 +428,7 @@ def repeated_keys(facts: MemoryFacts) -> Cases:
     """CAP-08: the same keys early, between other things, and late."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        keys = [tape.pick(PROPERTY_KEYS) for _ in range(1 + tape.below(3))]
+        keys = [tape.pick(PROPERTY_KEYS) for _ in range(3 + tape.below(4))]
         early = [Capability(key, early=True) for key in keys] if tape.below(2) else []
         scene.steps[:0] = early
         for _ in range(1 + tape.below(3)):

@@ -91,6 +91,14 @@ class _ScaleLost(ReferenceBackend):
         return tensor
 
 
+@faulty_backend("retrieves-by-beginning", "names are compared by their beginning in graphRetrieve", "OFF-03")
+class _ComparesBeginnings(ReferenceBackend):
+    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
+        there = self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE).graphs
+        alike = (each.encode() for each in there if name and each.encode()[:16] == name[:16])
+        super().graph_retrieve(context, next(alike, name), out)
+
+
 @faulty_backend("binary-of-process", "a binary is good for one process only", "OFF-03")
 class _OwnOnly(ReferenceBackend):
     """A binary leads to what this process remembers of it."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.core.drawing import changed
+from pytest_qnn.core.drawing import changed, decoded
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
@@ -37,8 +37,10 @@ from pytest_qnn.tflite.checks import judging, scripts
 from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import decode_graph, joined, size_of
+from pytest_qnn.tflite.graph.scales import scale_of
 from pytest_qnn.tflite.strategies import delegates
-from pytest_qnn.tflite.strategies.claimed import need_claims
+from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.trace import (
     BufferCall,
     BufferFunctions,
@@ -353,13 +355,25 @@ def _is_right_once(case: ScriptCase, trace: ScriptTrace) -> bool:
 
 
 def _between(graph: Graph) -> list[int]:
-    """Nodes that, taken out, part a node from an earlier one whose result it reads, as it reads theirs."""
-    maker = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.outputs}
-    found: set[int] = set()
-    for node in graph.nodes:
-        makers = {maker[tensor] for tensor in node.inputs if tensor in maker}
-        found |= {one for one in makers for other in makers if other < one}
-    return sorted(found)
+    """Nodes that, taken out, part two others of which one reads what the other has written.
+
+    Behind such a node, which waits for it, is one that reads the result of a node which does not. What the
+    taken node reads itself does not count: the runtime brings that from its buffer before.
+    """
+    found = []
+    for taken, between in enumerate(graph.nodes):
+        late, early = set(between.outputs), set[int]()
+        for index, node in enumerate(graph.nodes):
+            if index == taken:
+                continue
+            if late.isdisjoint(node.inputs):
+                early.update(node.outputs)
+                continue
+            late.update(node.outputs)
+            if not early.isdisjoint(set(node.inputs) - set(between.inputs)):
+                found.append(taken)
+                break
+    return found
 
 
 def connected(facts: DelegateFacts) -> Strategy:
@@ -367,14 +381,27 @@ def connected(facts: DelegateFacts) -> Strategy:
 
     def make(case: DelegateCase) -> ScriptCase:
         between = _between(case.graph)
-        claim = (between[case.data_seed % len(between)],) if between else _probe_claim(case)
+        claim = (between[case.data_seed % len(between)] if between else 0,)
         opening: Steps = (
             MakeDelegate("p0", "probe", claim=claim),
             *(MakeDelegate("d0"), Open("i0"), Apply("i0", "p0"), Apply("i0", "d0"), Allocate("i0")),
         )
         return _script(case, (*opening, *_use(case), *_use(case, 1)))
 
-    return changed(_cases(facts), make)
+    need_claims(facts)
+    kinds = mixed_kinds(facts)
+
+    def decode(data: bytes) -> ScriptCase:
+        scale = scale_of(data[0], _MOST)
+        least = 2 if scale.most else _FEWEST  # of large tensors there are few
+        graph, _ = decode_graph(joined(data[3:], 0), kinds, 0, least, _MOST, scale)
+        return make(_plain(DelegateCase(graph, data_seed=int.from_bytes(data[1:3], "big"))))
+
+    return decoded(3 + size_of(_MOST, 0), decode)
+
+
+_FEWEST, _MOST = 8, 20
+"""Nodes of a graph in which kernels are parted."""
 
 
 @rule(

@@ -287,7 +287,7 @@ def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """
     kinds = claimed_kinds(facts, dtypes=("int8",))
     single = tuple(kind._replace(large=True) for kind in kinds)
-    return numeric_cases(and_larger(kinds), _alone, 0, max_nodes=5, single=single)
+    return numeric_cases(and_larger(kinds), _alone, 0, min_nodes=2, max_nodes=7, single=single)
 
 
 @rule(
