@@ -34,7 +34,7 @@ CONDITIONS = {
     "plugin interface": "the delegate is made by tflite_plugin_create_delegate",
     "previews": "the delegate calls PreviewDelegatePartitioning",
     "propagated shapes": "the delegate requires propagated shapes",
-    "refusals": "requests of the one delegate can be refused: a library in its own process, or the reference",
+    "refusals": "what the one delegate requests is seen: a library in its own process, or the reference",
     "registration": "the delegate's QNN backend registers shared memory",
     "subgraphs": "the first delegate acquires contexts of other subgraphs",
 }

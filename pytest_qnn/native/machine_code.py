@@ -3,8 +3,8 @@
     python -m pytest_qnn.native.machine_code crash_handler
 
 prints that of `crash_handler.c`, in base64. `pytest_qnn/isolation/evidence/crash_handler.py` has it as text,
-`refusals.py` and `call_threads.py` of `pytest_qnn/isolation/host` have those of `refusals.c` and
-`call_threads.c`: they are made again when their source changes.
+`refusals.py`, `call_threads.py` and `checked_heap.py` of `pytest_qnn/isolation/host` have those of the
+sources of these names: they are made again when their source changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 SOURCES: Final = {
-    name: Path(__file__).with_name(f"{name}.c") for name in ("crash_handler", "refusals", "call_threads")
+    name: Path(__file__).with_name(f"{name}.c")
+    for name in ("crash_handler", "refusals", "call_threads", "checked_heap")
 }
 _FLAGS: Final = (
     *(
@@ -28,6 +29,7 @@ _FLAGS: Final = (
         "-ffreestanding",
         "-fno-builtin",
         "-mgeneral-regs-only",
+        "-fno-jump-tables",
         "-Wall",
         "-Wextra",
     ),

@@ -25,7 +25,7 @@ from pytest_qnn.isolation.target import (
     sentence,
 )
 from pytest_qnn.isolation.worker import Unusable
-from pytest_qnn.qnn.cases.case import AnyStep, Churn, FailedAllocation, MemoryCase, WholeSession
+from pytest_qnn.qnn.cases.case import AnyStep, CheckHeap, Churn, FailedAllocation, MemoryCase, WholeSession
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
@@ -46,6 +46,11 @@ def _measures(case: MemoryCase) -> bool:
         isinstance(step, Churn | WholeSession) or (isinstance(step, FailedAllocation) and step.rounds > 0)
         for step in case.steps
     )
+
+
+def _checks_heap(case: MemoryCase) -> bool:
+    """The process has another heap behind such a case."""
+    return any(isinstance(step, CheckHeap) for step in case.steps)
 
 
 CODEC: Final = Codec(
@@ -98,7 +103,7 @@ class MemoryTarget(OpenTarget):
 
     def _bears_company(self, case: MemoryCase) -> bool:
         """Nor a case with refused requests: what they damage would be seen in the cases behind it, too."""
-        apart = several_processes(case) or is_killed(case) or refuses(case)
+        apart = several_processes(case) or is_killed(case) or refuses(case) or _checks_heap(case)
         return super()._bears_company(case) and not apart
 
     def _goes_ahead(self, case: MemoryCase) -> bool:

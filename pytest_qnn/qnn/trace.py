@@ -322,5 +322,7 @@ class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The target's own plain runs of graphs whose outputs are not those of the suite's arithmetic."""
     control_words: tuple[ControlChange, ...] | None = None
     """What calls, or loading the library, have changed; None: it was not watched."""
+    heap: tuple[int, int] = (0, 0)
+    """Blocks that the target requested behind a `CheckHeap`, and mappings that it unmapped there."""
     facts: MemoryFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

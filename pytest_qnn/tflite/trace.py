@@ -249,6 +249,16 @@ class BaselineRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Per kernel, in the order of init: its nodes."""
 
 
+class HeapSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What the target asked for while its heap was checked (`pytest_qnn.isolation.host.checked_heap`)."""
+
+    blocks: int = 0
+    mappings: int = 0
+    """That it unmapped."""
+    lacking: str = ""
+    """Why nothing could be checked."""
+
+
 class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was seen of a `DelegateCase`."""
 
@@ -283,6 +293,8 @@ class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What went wrong before the case, in its `pytest_qnn.tflite.cases.history.History`."""
     control_words: tuple[ControlChange, ...] | None = None
     """What phases of the case, or loading the library, have changed; None: it was not watched."""
+    heap: HeapSeen | None = None
+    """None: the case did not ask for it, or came to no end."""
     death: Death | None = None
     facts: DelegateFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

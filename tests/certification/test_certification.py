@@ -18,7 +18,7 @@ from pytest_qnn.session.certification import bundle
 from pytest_qnn.session.certification.verify import verify
 from tests.certification.forged_bundles import KINDS, Bundle, Bundles
 
-SLICE = 8
+SLICE = 5
 EACH = 20
 """Forgeries of each kind."""
 

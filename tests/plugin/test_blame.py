@@ -67,7 +67,8 @@ def test_a_rule_of_which_nothing_is_left_is_blocked_and_the_run_red(pytester: py
     assert '<property name="blocked_by" value="RUN-01" />' in Path("out.xml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("style", ["no", later("line")])
+@pytest.mark.full
+@pytest.mark.parametrize("style", ["no", "line"])
 def test_who_wants_no_failures_shown_is_shown_none_of_other_rules(
     pytester: pytest.Pytester, style: str
 ) -> None:

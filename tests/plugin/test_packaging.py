@@ -190,7 +190,7 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     schemas = {
         f"pytest_qnn/report/{name}" for name in ("schema.json", "case.schema.json", "compare/schema.json")
     }
-    named = ("provider", "cdsprpc", "crash_handler", "refusals", "call_threads")
+    named = ("provider", "cdsprpc", "crash_handler", "refusals", "call_threads", "checked_heap")
     sources = {f"pytest_qnn/native/{name}.c" for name in named}
     sources |= {
         f"pytest_qnn/qnn/reproduce/{name}.c"

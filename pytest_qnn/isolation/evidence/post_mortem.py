@@ -9,6 +9,7 @@ from typing import Final
 from pytest_qnn.core.evidence import Evidence, Frame
 from pytest_qnn.isolation import wire
 from pytest_qnn.isolation.evidence import crash_handler
+from pytest_qnn.isolation.host import checked_heap
 
 _OURS = ("libffi", "_ctypes", "libpython", "python3")
 """Files whose code is Python's: what is called from there is called by this project."""
@@ -28,6 +29,7 @@ _CODES: Final[dict[tuple[int, int], str]] = {
 }
 _FAR_FROM_NULL = 1 << 20
 """Below this address is nothing: what is accessed there is reached through a NULL pointer."""
+_IN_HEAP = ", behind the end of a block that was requested, or in one that was freed"
 _STACK_STEP = 1 << 16
 """Bytes between the stack pointer and an address that a growing stack reaches."""
 
@@ -73,7 +75,8 @@ def _at(crash: crash_handler.Crash) -> str:
     if crash.address < _FAR_FROM_NULL:
         return f" at 0x{crash.address:x}" + (", near NULL" if crash.address < 1 << 16 else "")
     if crash.mapped:
-        return f" at {crash.mapped}"
+        in_heap = crash.address - checked_heap.BASE in range(checked_heap.SIZE)
+        return _IN_HEAP if in_heap else f" at {crash.mapped}"
     if abs(crash.stack_pointer - crash.address) < _STACK_STEP:
         return ", the stack is full"
     return f" at 0x{crash.address:x}, where nothing is mapped"

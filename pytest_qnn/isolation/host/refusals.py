@@ -1,10 +1,10 @@
 """Has requests of a library for memory, mappings, descriptors or threads refused, in this process.
 
-A library calls malloc, mmap, dup, pthread_create and their like through a table of its own (the global
-offset table of the ELF specification), which the loader fills in. Here other addresses are put there: machine
-code that refuses the nth request and else goes on to the function (`pytest_qnn/native/refusals.c`). So what
-other libraries, Python and this suite ask for is never refused, nor is what a library reaches by another way:
-a system call of its own, or a function of another library that asks in its place (std::thread of libstdc++).
+A library calls malloc, mmap, dup, pthread_create and their like through a table of its own
+(`pytest_qnn.isolation.host.imports`). Here other addresses are put there: machine code that refuses the nth
+request and else goes on to the function (`pytest_qnn/native/refusals.c`). So what other libraries, Python and
+this suite ask for is never refused, nor is what a library reaches by another way: a system call of its own,
+or a function of another library that asks in its place (std::thread of libstdc++).
 
 Nothing is put back: the tables stay as they are until the process ends, and let every request through outside
 of `Refusals.during`.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import os
 import struct
 import sys
@@ -25,6 +24,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pytest_qnn.core.target import Resource
 from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.host.imports import Loaded, imports, loaded, put
 
 CODE: Final = a2b_base64(
     "agDp+QEAAGYPH4QAAAAAAGoB6ekBAABmDx+EAAAAAABqAunZAQAAZg8fhAAAAAAAagPpyQEAAGYPH4QAAAAAAGoE6bkBAABmDx+E"
@@ -143,7 +143,7 @@ class Refusals:
 
     def _patch_new(self) -> None:
         """Have what is loaded by now ask here."""
-        for object_ in _loaded(self._handle):
+        for object_ in loaded(self._handle):
             # Not pathlib: it keeps every part of a path for ever, and memory may be measured here.
             if object_.address not in self._seen and os.path.dirname(object_.path) == self._folder:
                 self._seen.add(object_.address)
@@ -198,69 +198,14 @@ def _address(library: ctypes.CDLL, name: str) -> int:
     return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
-class _Object(NamedTuple):
-    """Something that the loader has loaded: the begin of its struct link_map (dlinfo(3))."""
-
-    address: int
-    """Of the struct."""
-    base: int
-    path: str
-    dynamic: int
-    """Where its table of what the loader needs to know is."""
+_NUMBERS: Final = {function.name: i for i, function in enumerate(_FUNCTIONS)}
 
 
-def _loaded(handle: int) -> Iterator[_Object]:
-    """All that is loaded: before and behind what dlopen gave this handle for."""
-    at = handle
-    while previous := _words(at, 5)[4]:
-        at = previous
-    while at:
-        base, name, dynamic, following, _ = _words(at, 5)
-        path = ctypes.string_at(name).decode(errors="surrogateescape") if name else ""
-        yield _Object(at, base, path, dynamic)
-        at = following
-
-
-def _words(address: int, count: int) -> tuple[int, ...]:
-    return struct.unpack(f"<{count}Q", ctypes.string_at(address, 8 * count))
-
-
-_NULL, _PLT_SIZE, _STRINGS, _SYMBOLS, _RELA, _RELA_SIZE, _PLT = 0, 2, 5, 6, 7, 8, 23
-"""DT_*: tags of the dynamic table."""
-_DIRECT, _GLOBAL, _JUMP = 1, 6, 7
-"""R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT."""
-_SYMBOL_BYTES: Final = 24
-_RELOCATION: Final = struct.Struct("<QQq")
-
-
-def _patch(loaded: _Object) -> None:
+def _patch(loaded: Loaded) -> None:
     """Put the code's entries where this object has the addresses of the functions."""
-    tags: dict[int, int] = {}
-    at = loaded.dynamic
-    while (entry := _words(at, 2))[0] != _NULL:
-        tags[entry[0]] = entry[1]
-        at += 16
-    # The loader has added the base to addresses; the kernel's own object (vdso) it leaves as it is.
-    if tags.get(_SYMBOLS, 0) < loaded.base or _STRINGS not in tags:
-        return
-    numbers = {function.name.encode(): i for i, function in enumerate(_FUNCTIONS) if _STATE.real[i]}
-    for table, size in ((_RELA, _RELA_SIZE), (_PLT, _PLT_SIZE)):
-        content = ctypes.string_at(tags[table], tags[size]) if table in tags and size in tags else b""
-        for offset, info, addend in _RELOCATION.iter_unpack(content):
-            kind, symbol = info & 0xFFFFFFFF, info >> 32
-            if kind in (_DIRECT, _GLOBAL, _JUMP) and symbol and not addend:
-                (name,) = struct.unpack("<I", ctypes.string_at(tags[_SYMBOLS] + symbol * _SYMBOL_BYTES, 4))
-                number = numbers.get(ctypes.string_at(tags[_STRINGS] + name))
-                if number is not None:
-                    _put(loaded.base + offset, number, direct=kind == _DIRECT)
-
-
-def _put(place: int, number: int, *, direct: bool) -> None:
-    """Put an entry there; into a variable that the library may have changed since only if it has not."""
-    slot = ctypes.c_uint64.from_address(place)
-    if direct and slot.value != _STATE.real[number]:
-        return
-    page = place & -mmap.PAGESIZE
-    # The loader makes such pages read-only where a library asks for it (RELRO).
-    libc.protect(page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
-    slot.value = _CODE_AT[0] + _ENTRY * number
+    for each in imports(loaded, _NUMBERS):
+        number = _NUMBERS[each.name]
+        real = _STATE.real[number]
+        # A variable that the library has changed since is left alone.
+        if real and (not each.direct or each.value == real):
+            put(each.place, _CODE_AT[0] + _ENTRY * number)

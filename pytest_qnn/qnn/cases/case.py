@@ -191,6 +191,14 @@ class WholeSession(Step, tag="whole-session", frozen=True, gc=False, omit_defaul
     shape: Shape = (1, 2, 2, 2)
 
 
+class CheckHeap(Step, tag="check-heap", frozen=True, gc=False, omit_defaults=True):
+    """From here on what the target requests of the system is checked, until all is given back.
+
+    Steps before it make the target load what it loads on demand, which would not know such blocks. Skipped
+    where nothing here can check what the target requests.
+    """
+
+
 AllocatingCall = Literal[
     "logCreate",
     "backendCreate",
@@ -810,6 +818,7 @@ AnyStep = (
     | Restart
     | Churn
     | WholeSession
+    | CheckHeap
     | FailedAllocation
     | Lived
     | Logged

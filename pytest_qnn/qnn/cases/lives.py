@@ -360,6 +360,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Lived: _OF_CONTEXT,
     case.Logged: _NOTHING,
     case.WholeSession: _NOTHING,
+    case.CheckHeap: _NOTHING,
     case.FailedAllocation: _NOTHING,
     case.Parallel: _NOTHING,
     case.Observe: Effect(uses=("buffers",)),

@@ -20,6 +20,7 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Capability,
     Carry,
+    CheckHeap,
     Churn,
     ContextCreate,
     ContextFree,
@@ -63,7 +64,7 @@ Sort = Literal["context", "buffer", "handles", "graph", "binary", "section"]
 
 EVERYTHING: Final[frozenset[Sort]] = frozenset({"context", "buffer", "handles", "graph", "binary", "section"})
 REPEATED_NEVER: Final[tuple[type[AnyStep], ...]] = (
-    *(Capability, Carry, Churn, FreeParent, NewProcess, Observe, Parallel, Restart, WholeSession),
+    *(Capability, Carry, CheckHeap, Churn, FreeParent, NewProcess, Observe, Parallel, Restart, WholeSession),
     FailedAllocation,
 )
 """Steps that look at, measure or end the whole process or session, or do something many times themselves."""

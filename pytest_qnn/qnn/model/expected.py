@@ -29,6 +29,7 @@ from pytest_qnn.qnn.cases.case import (
     BadArgument,
     Capability,
     Carry,
+    CheckHeap,
     Churn,
     ContextCreate,
     ContextFinalize,
@@ -1052,7 +1053,22 @@ EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
 }
 """What each step may be answered with: (model, step)."""
 NO_QNN_CALL: Final = frozenset(
-    {Alloc, AllocNeeded, Carry, Fill, Free, Inspect, NewProcess, Observe, Pieces, Read, Restart, ToFd, Write}
+    {
+        Alloc,
+        AllocNeeded,
+        Carry,
+        CheckHeap,
+        Fill,
+        Free,
+        Inspect,
+        NewProcess,
+        Observe,
+        Pieces,
+        Read,
+        Restart,
+        ToFd,
+        Write,
+    }
 )
 """Steps on the client's memory or on files, which make no call of the table, or none of their own."""
 JUDGED_ALONE: Final = frozenset(

@@ -9,6 +9,7 @@ import itertools
 from ctypes import CFUNCTYPE, POINTER, c_uint32, c_void_p
 from typing import Any, ClassVar
 
+from pytest_qnn.isolation.host.checked_heap import OwnHeap
 from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.qnn.abi.codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property, low
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ErrorHandle, Version
@@ -73,6 +74,7 @@ class Core(Logs, abc.ABC):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         self.personality = personality
         self.refusing = Requests(lambda: QnnError(Error.COMMON_ERROR_MEM_ALLOC))
+        self.heap = OwnHeap()
         self.backends: dict[int, None] = {}
         self.logs: dict[int, Log] = {}
         self.listeners: dict[int, Log] = {}
@@ -80,6 +82,8 @@ class Core(Logs, abc.ABC):
         self.contexts: dict[int, Context] = {}
         self.graphs: dict[int, Graph] = {}
         self.registrations: dict[int, Registration] = {}
+        self.records: dict[int, int] = {}
+        """By handle of a registration: the address of its block, where the heap is checked."""
         self._tables: dict[Kind, dict[int, Any]] = {
             "backend": self.backends,
             "log": self.logs,

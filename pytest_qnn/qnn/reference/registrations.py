@@ -7,6 +7,7 @@ mapped once per context, for as long as any registration of it lives there.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import threading
@@ -38,6 +39,8 @@ ROLES = frozenset({int(WEIGHTS), int(SPILL)})
 """Types of memory that a context with deferred initialisation takes from its client."""
 _LATER = 0.005
 """Seconds after which a thread gives the next mapping back."""
+RECORD = 72
+"""Bytes of what is known of a registration."""
 _NO_FD = -1
 _BY_NUMBER = -1
 """In place of a device, where the number of the fd is the identity: no file has it."""
@@ -315,6 +318,8 @@ class Memory(Core):
         registration.shared.users.add(registration.handle)
         registration.context.registrations[registration.handle] = registration
         self.registrations[registration.handle] = registration
+        if self.heap.is_checked:
+            self.records[registration.handle] = self.begin_record()
         if self.listeners:
             self.log_message(registration.context.backend, LogLevel.VERBOSE, b"memory registered")
 
@@ -358,8 +363,20 @@ class Memory(Core):
         del self.registrations[registration.handle]
         del registration.context.registrations[registration.handle]
         self.drop_user(registration)
+        if registration.handle in self.records:
+            self.end_record(registration.handle)
         if self.listeners:
             self.log_message(registration.context.backend, LogLevel.VERBOSE, b"memory deregistered")
+
+    def begin_record(self) -> int:
+        """Hook: request a block for what is to be known of a registration, and write it."""
+        block = self.heap.request(RECORD)
+        ctypes.memset(block, 0, RECORD)
+        return block
+
+    def end_record(self, handle: int) -> None:
+        """Hook: free it."""
+        self.heap.give_back(self.records.pop(handle))
 
     def drop_user(self, registration: Registration) -> None:
         """Hook: the mapping of the file goes with its last registration."""

@@ -331,6 +331,7 @@ BEHIND: Final[dict[type, Writes]] = {
 """What stands behind the calls of a step, by its type."""
 NOT_WRITTEN: Final[dict[type, str]] = {
     case.Carry: "it needs a binary that another process has made",
+    case.CheckHeap: "it shows where a heap is checked: on the system's own it may go unnoticed",
     case.Restart: "nothing in C can make the subsystem behind a backend restart",
 }
 """Steps that no program is written for, and why."""

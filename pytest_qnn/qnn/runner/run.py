@@ -12,6 +12,7 @@ NULL or BOGUS in place of its context, graph or handles is carried out even wher
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from types import ModuleType
@@ -20,11 +21,16 @@ from typing import Final
 import msgspec
 
 from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.host import checked_heap
+from pytest_qnn.isolation.host.checked_heap import CheckedHeap, Heap
+from pytest_qnn.isolation.host.refusals import Lacking
 from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.isolation.observe.process import large_blocks_visible
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
+    CheckHeap,
     ContextCreate,
     Execute,
     MemoryCase,
@@ -33,6 +39,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     WholeSession,
 )
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner import (
     asynchronous,
     binaries,
@@ -110,13 +117,15 @@ def _run_memory_case(
             on_step(len(case.steps))  # what the case left is given back: a death in it is of no step
     finally:
         watch.step = len(case.steps)
-        closing = _leave(state) if case.ends or case.killed else release(state)
+        with state.checked:
+            closing = _leave(state) if case.ends or case.killed else release(state)
     return MemoryTrace(
         session=tuple(state.session.codes),
         steps=tuple(seen),
         closing=tuple(closing),
         plain=plain.wanted(case, seen, differing),
         control_words=watch.changes,
+        heap=checked_heap.seen() if any(isinstance(step, CheckHeap) for step in case.steps) else (0, 0),
     )
 
 
@@ -149,6 +158,25 @@ def _parallel(state: State, step: Parallel) -> StepSeen:
     if step.what == "histories":
         return histories.histories(state, step)
     return logs.logs(state, step) if step.what == "logs" else threads.parallel(state, step)
+
+
+@handles(CheckHeap)
+def _check_heap(state: State, _: CheckHeap) -> StepSeen:
+    """What was requested is counted when the case is over (`MemoryTrace.heap`)."""
+    owner = state.client.entry.owner
+    if isinstance(owner, ReferenceBackend):
+        heap: Heap = owner.heap
+    elif not isinstance(owner, ctypes.CDLL):
+        raise Skip("nothing here can check what this target requests")
+    elif call_log.active() is None:
+        raise Skip("a heap is checked in a process of its own only, not with --qnn-sandbox=off")
+    else:
+        try:
+            heap = CheckedHeap(owner, owner._name)
+        except Lacking as lacking:
+            raise Skip(str(lacking)) from None
+    state.checked.enter_context(heap.during())
+    return StepSeen()
 
 
 @handles(Execute)

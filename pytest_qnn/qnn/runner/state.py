@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -127,6 +128,8 @@ class State:
         """Called in each thread of a `Parallel` before it waits for the others; who records calls sets it."""
         self.recorded = False
         """Somebody records calls: Python makes them all."""
+        self.checked = contextlib.ExitStack()
+        """What is checked until all is given back."""
         self.reserve: object = None
         """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 

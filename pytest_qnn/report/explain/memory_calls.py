@@ -179,6 +179,7 @@ TOLD: Mapping[type, Told] = {
     steps.Churn: Told(
         "The same is done {rounds} times with {buffer}: {what}", _LIVED | {"tensors": "{} tensors"}
     ),
+    steps.CheckHeap: Told("From here on what the backend requests of the system is checked"),
     steps.WholeSession: Told(
         "A session is opened, {op} with weights of shape {shape} is executed in it, and it is closed",
         {"dtype": "with elements {}"},

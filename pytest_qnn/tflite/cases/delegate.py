@@ -12,7 +12,9 @@ from pytest_qnn.tflite.graph.graph import MOST_NODES, Graph
 
 Fault = Literal["", "prepare", "init", "kernel-prepare", "kernel-invoke", "second-invoke", "dynamic"]
 Refused = Literal["", "plan", "node", "replace", "preview", "node-in-init"]
-Look = Literal["forbidden", "graph", "data", "names", "reports", "lifetimes", "previews", "tensors", "order"]
+Look = Literal[
+    "forbidden", "graph", "data", "names", "reports", "lifetimes", "previews", "tensors", "order", "heap"
+]
 Fill = Literal["ramp", "mixed", "extreme", "special"]
 Seed = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 Byte = Annotated[int, Meta(ge=0, le=255)]
@@ -78,6 +80,7 @@ class DelegateCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     redo: Annotated[int, Meta(ge=0, le=16)] = 0
     """After allocating, so many times: resize an input to another shape and back, and allocate again."""
     look: tuple[Look, ...] = ()
-    """What else is looked at (each costs time): see `pytest_qnn.tflite.trace.Spied`."""
+    """What else is looked at (each costs time): see `pytest_qnn.tflite.trace.Spied`; ``heap``: in a process
+    of its own the case is carried out twice, and the second time what the target requests is checked."""
     history: History | None = None
     """What is done in the process before."""

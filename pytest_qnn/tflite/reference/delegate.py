@@ -11,11 +11,13 @@ import ctypes
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_qnn.isolation.host.checked_heap import OwnHeap
 from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.delegate import Fault
@@ -39,6 +41,7 @@ class NoMemory(Exception):  # noqa: N818 - what the system answers, as a sentenc
 
 
 REQUESTS: Final = Requests(NoMemory)
+HEAP: Final = OwnHeap()
 """What all reference delegates of this process ask for, as one library does."""
 
 
@@ -167,6 +170,12 @@ class Kernel:
     invokes: int = 0
     """How often it was invoked."""
 
+    @property
+    def result_bytes(self) -> int:
+        """Of its first result."""
+        tensor = self.tensors[self.outputs[0]] if self.outputs else None
+        return 0 if tensor is None else prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+
 
 class ReferenceDelegate:
     """One TfLiteDelegate. Keep it until every interpreter it was applied to is gone, then close it.
@@ -183,6 +192,7 @@ class ReferenceDelegate:
     """It knows the custom operators of the suite's own."""
     requests = REQUESTS
     """A probe has its own, of which none is refused."""
+    heap = HEAP
 
     def __init__(
         self,
@@ -304,6 +314,8 @@ class ReferenceDelegate:
         """Compute the partition. Tensors inside it have no memory: their values are kept here."""
         self.ask("memory")
         kernel.invokes += 1
+        if self.heap.is_checked:
+            self.use_heap(kernel)
         if self.fault == "kernel-invoke" or (self.fault == "second-invoke" and kernel.invokes == 2):
             return layouts.ERROR
         values: dict[int, Values] = {}
@@ -317,6 +329,13 @@ class ReferenceDelegate:
         for index in kernel.outputs:
             self.write_output(context, index, values[index])
         return layouts.OK
+
+    def use_heap(self, kernel: Kernel) -> None:
+        """Request work memory of the size of the kernel's first result, write it, and free it."""
+        size = kernel.result_bytes
+        block = self.heap.request(size)
+        ctypes.memset(block, 0, size)
+        self.heap.give_back(block)
 
     def read_input(self, context: int, index: int) -> Values | None:
         """A view of a tensor that the runtime holds; None for an absent optional one."""

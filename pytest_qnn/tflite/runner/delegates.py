@@ -14,6 +14,7 @@ from pytest_qnn.core.forms import DIRECT, QNN_DELEGATE
 from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.isolation.host import library_files
+from pytest_qnn.isolation.host.checked_heap import CheckedHeap, Heap
 from pytest_qnn.isolation.host.refusals import Lacking, Refusals, Refusing
 from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.isolation.observe import control_words
@@ -22,7 +23,7 @@ from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import DELEGATE, QNN
 from pytest_qnn.tflite.mutants import named as mutant_named
-from pytest_qnn.tflite.reference.delegate import REQUESTS, NoMemory, ReferenceDelegate
+from pytest_qnn.tflite.reference.delegate import HEAP, REQUESTS, NoMemory, ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
@@ -138,6 +139,7 @@ class _PythonFactory:
         self._options = dict(options)
         self._known: tuple[str, ...] = getattr(create, "OPTIONS", ())
         self.refusing: Refusing = REQUESTS
+        self.heap: Heap = HEAP
         self._checked(self._options)
 
     def make(self, application: Application) -> LiveDelegate:
@@ -283,6 +285,18 @@ class LibraryFactory:
         if known is None or known[0] is not library:
             known = self._refusals = library, Refusals(library, self.path)
         return known[1]
+
+    @property
+    def heap(self) -> Heap:
+        """What the library requests; it is loaded for that.
+
+        Raises:
+            Lacking: nobody can check it.
+            DelegateUnusable: it cannot be loaded.
+        """
+        if call_log.active() is None:
+            raise Lacking("a heap is checked in a process of its own only, not with --qnn-sandbox=off")
+        return CheckedHeap(self.loaded(), self.path)
 
     def loaded(self) -> ctypes.CDLL:
         """The library. Raises DelegateUnusable."""

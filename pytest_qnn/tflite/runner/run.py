@@ -14,6 +14,9 @@ import numpy as np
 
 from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.host import checked_heap
+from pytest_qnn.isolation.host.checked_heap import Heap
+from pytest_qnn.isolation.host.refusals import Lacking
 from pytest_qnn.isolation.observe.control_words import Watch
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
@@ -27,7 +30,7 @@ from pytest_qnn.tflite.runner.history import Past, lived
 from pytest_qnn.tflite.runner.interpreter import attempt
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, delegates_applied, private_plan
-from pytest_qnn.tflite.trace import Applied, BaselineRun, DelegateTrace, Name, PlanNode, Spied
+from pytest_qnn.tflite.trace import Applied, BaselineRun, DelegateTrace, HeapSeen, Name, PlanNode, Spied
 
 _OTHER_SEED = 0x5EED
 """Combined with the case's seed, for the inputs that nothing may depend on."""
@@ -143,6 +146,8 @@ def run_delegate_case(
         ValueError: the runtime refuses the model.
         RuntimeError: the spy itself went wrong.
     """
+    if "heap" in case.look:
+        return _with_checked_heap(case, chain, runtime, on_phase)
     model = emit(case.graph)
     values = tuple(map(Array.of, inputs_of(case)))
     watch = Watch(*(getattr(each, "path", "") for each in chain))
@@ -171,6 +176,28 @@ def run_delegate_case(
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
     return msgspec.structs.replace(run.trace(values, cpu, again, baseline), control_words=watch.changes)
+
+
+def _with_checked_heap(
+    case: DelegateCase, chain: Sequence[DelegateFactory], runtime: Runtime, on_phase: OnPhase | None
+) -> DelegateTrace:
+    """The case twice: the first time all is loaded that blocks may come to."""
+    plain = msgspec.structs.replace(case, look=tuple(look for look in case.look if look != "heap"))
+    try:
+        # Libraries and the reference have it.
+        heap: Heap | None = getattr(chain[0], "heap", None)
+    except Lacking as lacking:
+        heap, why = None, str(lacking)
+    else:
+        why = f"what {chain[0].name} requests cannot be checked: it is no library of its own"
+    if heap is None:
+        return msgspec.structs.replace(
+            run_delegate_case(plain, chain, runtime, on_phase), heap=HeapSeen(lacking=why)
+        )
+    run_delegate_case(plain, chain, runtime, on_phase)
+    with heap.during():
+        trace = run_delegate_case(plain, chain, runtime, on_phase)
+    return msgspec.structs.replace(trace, heap=HeapSeen(*checked_heap.seen()))
 
 
 def _first_claim(case: DelegateCase) -> tuple[int, ...] | None:

@@ -41,6 +41,11 @@ def smaller(case: Any) -> Iterator[Any]:
     return smaller_script(case) if isinstance(case, ScriptCase) else smaller_plugin(case)
 
 
+def _looks_at_heap(case: Any) -> bool:
+    """The process has another heap behind such a case."""
+    return isinstance(case, DelegateCase) and "heap" in case.look
+
+
 class Graphs:
     """Carries out cases with graphs, and answers what is asked about them, as a target does."""
 
@@ -54,7 +59,7 @@ class Graphs:
 
     def run(self, case: Any) -> Any:
         """Carry out the case; how a child died is in the trace."""
-        guarded = isinstance(case, ScriptCase) and needs_child(case)
+        guarded = needs_child(case) if isinstance(case, ScriptCase) else _looks_at_heap(case)
         try:
             answer = self._executor.run(case, guarded=guarded)
         except RunnerFailure as failure:
@@ -78,7 +83,7 @@ class Graphs:
     def bears_company(self, case: Any) -> bool:
         """Not a case with control edges: what the runtime writes by RT-05 may end the next case."""
         if isinstance(case, DelegateCase):
-            return case.again != "process"
+            return case.again != "process" and not _looks_at_heap(case)
         return not (isinstance(case, ScriptCase) and (needs_child(case) or without_edges(case) is not case))
 
     def smaller(self, case: Any) -> Iterator[Any]:

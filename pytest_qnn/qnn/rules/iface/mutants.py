@@ -12,9 +12,10 @@ from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.logs import Log
-from pytest_qnn.qnn.reference.objects import Kind, QnnError
+from pytest_qnn.qnn.reference.objects import Context, Graph, Kind, QnnError
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.profiles import Profile
+from pytest_qnn.qnn.reference.registrations import RECORD
 from pytest_qnn.qnn.reference.table import ENTRIES
 
 
@@ -559,3 +560,75 @@ class _FlushesAfterDeregister(ReferenceBackend):
     def mem_deregister(self, *arguments: Any) -> None:
         super().mem_deregister(*arguments)
         leave(mxcsr=_DENORMALS)
+
+
+@faulty_backend(
+    "if-name-without-end", "The copy of a graph's name has no space for its end.", "IF-17", deadly=True
+)
+class _NameWithoutEnd(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        super().graph_create(context, name, config, out)
+        if self.heap.is_checked and name is not None:
+            copy = self.heap.request(len(name))
+            ctypes.memmove(copy, name, len(name) + 1)
+            self.heap.give_back(copy)
+
+
+@faulty_backend("if-reads-freed", "An execute reads the work memory of the one before.", "IF-17", deadly=True)
+class _ReadsFreed(ReferenceBackend):
+    """It compares the graph's last output, whose block has been freed."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.last: dict[int, int] = {}
+
+    def use_heap(self, graph: Graph) -> None:
+        if graph.handle in self.last:
+            ctypes.string_at(self.last[graph.handle], 1)
+        self.last[graph.handle] = self.heap.request(1)
+        self.heap.give_back(self.last[graph.handle])
+
+
+@faulty_backend(
+    "if-record-twice", "The record of a deregistered memory is freed again.", "IF-17", deadly=True
+)
+class _RecordTwice(ReferenceBackend):
+    """contextFree frees all records that it remembers, and deRegister has forgotten none."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.remembered: list[int] = []
+
+    def end_record(self, handle: int) -> None:
+        self.remembered.append(self.records[handle])
+        super().end_record(handle)
+
+    def free_context(self, context: Context) -> None:
+        remembered = list(self.remembered)
+        super().free_context(context)
+        for block in remembered:
+            self.heap.give_back(block)
+
+
+@faulty_backend("if-unmaps-twice", "deRegister unmaps what it has unmapped.", "IF-17", deadly=True)
+class _UnmapsTwice(ReferenceBackend):
+    """The record of a registration has a page of its own, which it and its owner give back."""
+
+    def begin_record(self) -> int:
+        return self.heap.map(_PAGE)
+
+    def end_record(self, handle: int) -> None:
+        page = self.records.pop(handle)
+        self.heap.unmap(page, _PAGE)
+        self.heap.unmap(page, _PAGE)
+
+
+@faulty_backend("if-record-too-small", "The last word of a record is beside it.", "IF-17", deadly=True)
+class _RecordTooSmall(ReferenceBackend):
+    def begin_record(self) -> int:
+        block = self.heap.request(RECORD - 8)
+        ctypes.memset(block, 0, RECORD)
+        return block
+
+
+_PAGE = 4096

@@ -242,3 +242,109 @@ class _WritesInput(ReferenceDelegate):
             if values is not None and view.tensor(context, index).allocation_type == _ARENA:
                 np.maximum(values, 0, out=values)
         return status
+
+
+@faulty_delegate("requests-too-little", "Requests a byte less than it writes.", "MEM-15", deadly=True)
+class _RequestsTooLittle(ReferenceDelegate):
+    """Takes the index of the last element for their number."""
+
+    def use_heap(self, kernel: Kernel) -> None:
+        size = kernel.result_bytes
+        block = self.heap.request(max(0, size - 1))
+        ctypes.memset(block, 0, size)
+        self.heap.give_back(block)
+
+
+@faulty_delegate(
+    "reads-whole-vectors", "Reads its own work memory in vectors of 32 bytes.", "MEM-15", deadly=True
+)
+class _ReadsWholeVectors(ReferenceDelegate):
+    """The last vector goes beyond the block, where the block does not end with one."""
+
+    def use_heap(self, kernel: Kernel) -> None:
+        size = kernel.result_bytes
+        block = self.heap.request(size)
+        ctypes.memset(block, 0, size)
+        ctypes.string_at(block, -(-size // 32) * 32)
+        self.heap.give_back(block)
+
+
+@faulty_delegate("reads-freed-work", "Reads the work memory of the invoke before.", "MEM-15", deadly=True)
+class _ReadsFreedWork(ReferenceDelegate):
+    """Compares with the last result, whose block has been freed."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._last = 0
+
+    def use_heap(self, kernel: Kernel) -> None:
+        if self._last:
+            ctypes.string_at(self._last, 1)
+        size = kernel.result_bytes
+        self._last = self.heap.request(size)
+        ctypes.memset(self._last, 0, size)
+        self.heap.give_back(self._last)
+
+
+class _WithWorkMemory(ReferenceDelegate):
+    """Has work memory for each kernel, from its first invoke to its end."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.work: dict[int, int] = {}
+        """By the identity of a kernel: the address."""
+
+    def use_heap(self, kernel: Kernel) -> None:
+        if id(kernel) not in self.work:
+            self.work[id(kernel)] = self.heap.request(kernel.result_bytes)
+
+    def free(self, kernel: Kernel) -> None:
+        super().free(kernel)
+        if id(kernel) in self.work and self.heap.is_checked:
+            self.end_work(id(kernel))
+
+    def end_work(self, key: int) -> None:
+        """Give it back."""
+        self.heap.give_back(self.work.pop(key))
+
+
+@faulty_delegate("writes-a-header", "Writes a header before its work memory.", "MEM-15", deadly=True)
+class _WritesAHeader(_WithWorkMemory):
+    """Of a block it takes eight bytes more than there are, in front."""
+
+    def end_work(self, key: int) -> None:
+        ctypes.memset(self.work[key] - 8, 0, 8)
+        super().end_work(key)
+
+
+@faulty_delegate(
+    "frees-work-again", "Frees the work memory of its kernels once more at its end.", "MEM-15", deadly=True
+)
+class _FreesWorkAgain(_WithWorkMemory):
+    """A list of all work memory forgets none of it."""
+
+    def end_work(self, key: int) -> None:
+        self.heap.give_back(self.work[key])
+
+    def close(self) -> None:
+        if self.heap.is_checked:
+            for block in self.work.values():
+                self.heap.give_back(block)
+            self.work.clear()
+        super().close()
+
+
+@faulty_delegate("unmaps-twice", "Unmaps the work memory of a kernel twice.", "MEM-15", deadly=True)
+class _UnmapsTwice(_WithWorkMemory):
+    """Its destructor and its free both do."""
+
+    def use_heap(self, kernel: Kernel) -> None:
+        if id(kernel) not in self.work:
+            self.work[id(kernel)] = self.heap.map(_PAGE)
+
+    def end_work(self, key: int) -> None:
+        self.heap.unmap(self.work[key], _PAGE)
+        self.heap.unmap(self.work.pop(key), _PAGE)
+
+
+_PAGE = 4096
