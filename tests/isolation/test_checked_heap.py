@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import native_plugins
 import pytest
@@ -264,3 +266,19 @@ def test_a_backend_in_c_is_judged(tmp_path: Path, piece: str, by: str, seen: str
 def test_without_a_process_of_its_own_it_is_not_judged(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "tflite_runtime", "off", **LESS)
     assert verdict.outcome is Outcome.UNSUPPORTED, verdict
+
+
+@pytest.mark.parametrize("rule_id", ["MEM-15", "IF-17"])
+def test_where_there_is_no_place_for_blocks_it_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch, rule_id: str
+) -> None:
+    monkeypatch.setattr(checked_heap, "_CODE_AT", [])
+    monkeypatch.setattr(checked_heap, "_reserved", lambda *_: 0)
+    if rule_id == "IF-17":
+        target: Any = open_memory_target("reference", "emulated", "off", 10.0)
+    else:
+        target = open_delegate_target([("reference", {})], "auto", "off", 10.0)
+    with contextlib.closing(target):
+        verdict = judge(catalogue()[rule_id], target, Profile("few", 4, 4), seed=1)
+    assert verdict.outcome is Outcome.UNSUPPORTED, verdict
+    assert verdict.reason == "what a library does with its heap cannot be checked: there is no space for it"

@@ -249,7 +249,7 @@ def _install() -> None:
     _STATE.ranges = _reserved(0, _RANGES * 16, libc.PROT_READ | libc.PROT_WRITE)
     code = libc.executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
     if not code or not (_STATE.arena and _STATE.pages and _STATE.ranges):
-        raise Lacking("what a library does with its heap cannot be checked: there is no room for it")
+        raise Lacking("what a library does with its heap cannot be checked: there is no space for it")
     _CODE_AT.append(code)
 
 

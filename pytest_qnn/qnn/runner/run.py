@@ -163,20 +163,22 @@ def _parallel(state: State, step: Parallel) -> StepSeen:
 @handles(CheckHeap)
 def _check_heap(state: State, _: CheckHeap) -> StepSeen:
     """What was requested is counted when the case is over (`MemoryTrace.heap`)."""
-    owner = state.client.entry.owner
-    if isinstance(owner, ReferenceBackend):
-        heap: Heap = owner.heap
-    elif not isinstance(owner, ctypes.CDLL):
-        raise Skip("nothing here can check what this target requests")
-    elif call_log.active() is None:
-        raise Skip("a heap is checked in a process of its own only, not with --qnn-sandbox=off")
-    else:
-        try:
-            heap = CheckedHeap(owner, owner._name)
-        except Lacking as lacking:
-            raise Skip(str(lacking)) from None
-    state.checked.enter_context(heap.during())
+    try:
+        state.checked.enter_context(_heap_of(state.client.entry.owner).during())
+    except Lacking as lacking:
+        raise Skip(str(lacking)) from None
     return StepSeen()
+
+
+def _heap_of(owner: object) -> Heap:
+    """What a target requests. Raises Lacking where nobody can check it."""
+    if isinstance(owner, ReferenceBackend):
+        return owner.heap
+    if not isinstance(owner, ctypes.CDLL):
+        raise Lacking("nothing here can check what this target requests")
+    if call_log.active() is None:
+        raise Lacking("a heap is checked in a process of its own only, not with --qnn-sandbox=off")
+    return CheckedHeap(owner, owner._name)
 
 
 @handles(Execute)

@@ -183,21 +183,18 @@ def _with_checked_heap(
 ) -> DelegateTrace:
     """The case twice: the first time all is loaded that blocks may come to."""
     plain = msgspec.structs.replace(case, look=tuple(look for look in case.look if look != "heap"))
-    try:
-        # Libraries and the reference have it.
-        heap: Heap | None = getattr(chain[0], "heap", None)
-    except Lacking as lacking:
-        heap, why = None, str(lacking)
-    else:
-        why = f"what {chain[0].name} requests cannot be checked: it is no library of its own"
-    if heap is None:
-        return msgspec.structs.replace(
-            run_delegate_case(plain, chain, runtime, on_phase), heap=HeapSeen(lacking=why)
-        )
-    run_delegate_case(plain, chain, runtime, on_phase)
-    with heap.during():
-        trace = run_delegate_case(plain, chain, runtime, on_phase)
-    return msgspec.structs.replace(trace, heap=HeapSeen(*checked_heap.seen()))
+    seen = run_delegate_case(plain, chain, runtime, on_phase)
+    with contextlib.ExitStack() as checked:
+        try:
+            # Libraries and the reference have it.
+            heap: Heap | None = getattr(chain[0], "heap", None)
+            if heap is None:
+                raise Lacking(f"what {chain[0].name} requests cannot be checked: it is no library of its own")
+            checked.enter_context(heap.during())
+        except Lacking as lacking:
+            return msgspec.structs.replace(seen, heap=HeapSeen(lacking=str(lacking)))
+        seen = run_delegate_case(plain, chain, runtime, on_phase)
+    return msgspec.structs.replace(seen, heap=HeapSeen(*checked_heap.seen()))
 
 
 def _first_claim(case: DelegateCase) -> tuple[int, ...] | None:
