@@ -1,4 +1,4 @@
-"""Has what a library asks malloc for checked in this process: who uses memory that is not his dies of it.
+"""Checks what a library does with the memory that it requests, in this process: misuse ends the process.
 
 A block that the library requests while its heap is checked lies in pages of its own, ends (but for what its
 alignment leaves) where a page begins that nobody may use, and is never given out again. So an access behind
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.host.imports import Loaded, imports, loaded, put
+from pytest_qnn.isolation.host.imports import Loaded, address, imports, loaded, put
 from pytest_qnn.isolation.host.refusals import Lacking
 
 CODE: Final = a2b_base64(
@@ -148,7 +148,7 @@ class CheckedHeap:
     """The heap of one library, with those of its folder that it has loaded.
 
     Args:
-        library: it.
+        library: a handle of it.
         path: where it was loaded from.
 
     Raises:
@@ -161,7 +161,7 @@ class CheckedHeap:
         _install()
         # Of C++ those of the runtime that the library depends on: the process may have none.
         for number, name in enumerate(_NUMBERED):
-            _STATE.real[number] = _STATE.real[number] or _address(library, name)
+            _STATE.real[number] = _STATE.real[number] or address(library, name)
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
@@ -178,7 +178,7 @@ class CheckedHeap:
 class OwnHeap:
     """Blocks and mappings of a reference written in Python, which uses them as a library in C does.
 
-    It has them while they are checked only: what is wrong with them would otherwise go unnoticed, or not.
+    It has them only while they are checked: the misuse of a mutant would else damage this process.
     """
 
     is_checked = False
@@ -237,19 +237,20 @@ def _install() -> None:
         return
     if os.uname().machine != "x86_64" or sys.platform != "linux":
         raise Lacking("what a library does with its heap can be checked on Linux on x86-64 only")
+    writable = libc.PROT_READ | libc.PROT_WRITE
+    arena = _reserved(BASE, SIZE, 0)
+    pages = _reserved(0, SIZE // _PAGE * 16, writable)
+    ranges = _reserved(0, _RANGES * 16, writable)
+    code = libc.executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
+    if not (arena and pages and ranges and code):
+        raise Lacking("what a library does with its heap cannot be checked: there is no space for it")
     here = ctypes.CDLL(None)
     for number, name in enumerate(_NUMBERED):
-        _STATE.real[number] = _address(here, name)
-    _STATE.abort = _address(here, "abort")
+        _STATE.real[number] = address(here, name)
     for number, text in enumerate(_TEXTS):
         _STATE.texts[number] = text.encode()
-    pages = SIZE // _PAGE * 16
-    _STATE.arena, _STATE.size = _reserved(BASE, SIZE, 0), SIZE
-    _STATE.pages = _reserved(0, pages, libc.PROT_READ | libc.PROT_WRITE)
-    _STATE.ranges = _reserved(0, _RANGES * 16, libc.PROT_READ | libc.PROT_WRITE)
-    code = libc.executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
-    if not code or not (_STATE.arena and _STATE.pages and _STATE.ranges):
-        raise Lacking("what a library does with its heap cannot be checked: there is no space for it")
+    _STATE.abort = address(here, "abort")
+    _STATE.arena, _STATE.size, _STATE.pages, _STATE.ranges = arena, SIZE, pages, ranges
     _CODE_AT.append(code)
 
 
@@ -261,12 +262,6 @@ def _reserved(hint: int, size: int, protection: int) -> int:
     """Address space; 0: there is none."""
     at = libc.mmap(hint, size, protection, libc.MAP_PRIVATE_ANONYMOUS | _NO_RESERVE, -1, 0)
     return 0 if at in (None, libc.MAP_FAILED) else int(at)
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    """Of a function; 0: there is none."""
-    found = getattr(library, name, None)
-    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
 def _patch(of: Loaded, numbers: Mapping[str, int]) -> None:

@@ -110,9 +110,15 @@ def _places(strings: bytes, names: Collection[str]) -> dict[int, str]:
     return found
 
 
-def put(place: int, address: int) -> None:
+def address(library: ctypes.CDLL, name: str) -> int:
+    """Of a function that the library has, or that it depends on; 0: there is none."""
+    found = getattr(library, name, None)
+    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
+def put(place: int, value: int) -> None:
     """Put an address there."""
     page = place & -mmap.PAGESIZE
     # The loader makes such pages read-only where a library asks for it (RELRO).
     libc.protect(page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
-    ctypes.c_uint64.from_address(place).value = address
+    ctypes.c_uint64.from_address(place).value = value

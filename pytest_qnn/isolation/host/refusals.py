@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pytest_qnn.core.target import Resource
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.host.imports import Loaded, imports, loaded, put
+from pytest_qnn.isolation.host.imports import Loaded, address, imports, loaded, put
 
 CODE: Final = a2b_base64(
     "agDp+QEAAGYPH4QAAAAAAGoB6ekBAABmDx+EAAAAAABqAunZAQAAZg8fhAAAAAAAagPpyQEAAGYPH4QAAAAAAGoE6bkBAABmDx+E"
@@ -167,10 +167,10 @@ def _install() -> None:
         raise Lacking("what a library asks the system for can be refused on Linux on x86-64 only")
     here = ctypes.CDLL(None)
     for i, function in enumerate(_FUNCTIONS):
-        _STATE.real[i] = _address(here, function.name)
+        _STATE.real[i] = address(here, function.name)
         _STATE.results[i], _STATE.errors[i] = function.result, function.error
         _STATE.commands[i] = function.by_command
-    _STATE.errno_location = _address(here, "__errno_location")
+    _STATE.errno_location = address(here, "__errno_location")
     code = libc.executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
     if not code or not _STATE.errno_location:
         raise Lacking("what a library asks the system for cannot be refused: no memory may be executable")
@@ -184,18 +184,12 @@ def _throw_as(library: ctypes.CDLL) -> None:
     the function is looked up among what the library depends on; of one that names no runtime, in the process.
     """
     here = ctypes.CDLL(None)
-    bad_alloc = _address(library, _BAD_ALLOC) or _address(here, _BAD_ALLOC)
+    bad_alloc = address(library, _BAD_ALLOC) or address(here, _BAD_ALLOC)
     for i, function in enumerate(_FUNCTIONS):
         if function.throws:
             _STATE.instead[i] = bad_alloc
-            real = _address(library, function.name) or _address(here, function.name)
+            real = address(library, function.name) or address(here, function.name)
             _STATE.real[i] = real if bad_alloc else 0
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    """Of a function; 0: there is none."""
-    found = getattr(library, name, None)
-    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
 _NUMBERS: Final = {function.name: i for i, function in enumerate(_FUNCTIONS)}
