@@ -95,8 +95,8 @@ REFUSED: Final[dict[str, Fault]] = {
         _CONTEXT,
         "  Object* made = adopt(calloc(1, sizeof(Object)), kContext, owner);\n"
         "  for (Object* each = objects; !made && each;) {\n"
-        "    if (each->kind == kContext) end(each);\n"
-        "    each = each->kind == kContext ? objects : each->next;\n  }\n"
+        "    Object* context = each->kind == kContext ? each : NULL;\n    each = each->next;\n"
+        "    if (context) end(context), each = objects;\n  }\n"
         "  if (!made) return no_memory;\n",
     ),
     "registrations-end": _fault(
