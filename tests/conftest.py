@@ -48,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     folder = cache.mkdir("bytecode")
     # What earlier runs left of files that tests wrote: no later one has files of the same paths.
-    shutil.rmtree(folder / Path(tempfile.gettempdir()).relative_to("/"), ignore_errors=True)
+    temporary = Path(tempfile.gettempdir())
+    if not config.rootpath.is_relative_to(temporary):  # the bytecode of the project itself stays
+        shutil.rmtree(folder / temporary.relative_to("/"), ignore_errors=True)
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # not there after ``python -B``

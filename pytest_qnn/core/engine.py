@@ -216,6 +216,8 @@ class _Judge:
         """Why there is no case to run."""
         self.unsupported_cases = 0
         self.minimal: tuple[Any, Violation] | None = None
+        self.found: Any = None
+        """The first case that broke the rule, as it was drawn."""
         self.confirmed: tuple[Any, Violation] | None = None
         """The first measured finding, which was reproduced in fresh processes."""
         self.unexamined_case: Any = None
@@ -309,6 +311,7 @@ class _Judge:
             self.known[msgspec.msgpack.encode(case)] = violation
             if violation is not None:
                 self.minimal = (case, violation)
+                self.found = case
                 if isinstance(violation, Measured):
                     self.confirmed = self.minimal
             if self.minimal is not None:
@@ -427,19 +430,26 @@ class _Judge:
 
     def is_known(self, case: Any, violation: Violation) -> bool:
         """Whether the failure is expected. The search then goes on around it, without its kind of node."""
-        if not self.accepted and not self.passed_over:
+        place = self._place_passed_over(case, violation)
+        if place is not None:
+            self._go_around(case, violation, place.operators)
+            return True
+        if not self.accepted:
             return False
         traits = _traits(case, violation)
-        for place in self.passed_over:
-            if fits(place, traits):
-                self._go_around(case, violation, place.operators)
-                return True
         for one in self.accepted:
             if one.verdict is violation.outcome and fits(one.fingerprint, traits):
                 self.met[one.number] = one
                 self._go_around(case, violation, one.fingerprint.operators)
                 return True
         return False
+
+    def _place_passed_over(self, case: Any, violation: Violation) -> Fingerprint | None:
+        """The place of the finding behind which is searched, if it is there."""
+        if not self.passed_over:
+            return None
+        traits = _traits(case, violation)
+        return next((place for place in self.passed_over if fits(place, traits)), None)
 
     def _go_around(self, case: Any, violation: Violation, operators: tuple[str, ...]) -> None:
         """Draw no further case with these operators, where the facts can say so."""
@@ -652,7 +662,9 @@ class _Judge:
         if self.minimal is None:
             return ""
         case, violation = self.minimal
-        times = 1 if isinstance(violation, Hung) else self.profile.repeats
+        times = self.profile.repeats
+        if isinstance(violation, Hung):  # each costs the whole time of a case; a smaller one has hung twice
+            times = 1 if case == self.found else 0
         try:
             again = [self._run(case) for _ in range(times)]
         except TargetLost:
@@ -708,6 +720,8 @@ class _Judge:
                 raise
             return self._run(case)
         if before and violation is not None:
+            if self._place_passed_over(case, violation) is not None:
+                return violation  # as it would be alone; what it means, `_own` says
             in_company = violation
             try:
                 violation = self._again(case)
@@ -1005,6 +1019,7 @@ def _owners_verdict(run: _Judge, cause: Cause, seed: int, expected: Expectations
     owner.examples = 1
     if not owner.is_known(cause.case, cause.violation):
         owner.minimal = (cause.case, cause.violation)
+        owner.found = cause.case
         owner.shrinking.start()
     with _rare_collections():
         owner.reduce()

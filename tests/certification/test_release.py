@@ -164,8 +164,16 @@ def test_a_run_that_ends_when_rules_were_judged_keeps_what_it_has(
     assert (tmp_path / "new" / bundle.RUN_LOG).exists()
 
 
-SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-certify=new")
-ALONE = ("-p", "no:hypothesispytest")
+SUITE = (
+    "--pyargs",
+    "pytest_qnn.conformance",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "pytest_qnn.plugin",
+    "--qnn-certify=new",
+)
+BESIDE = ("-p", "_hypothesis_pytestplugin")
 
 
 @pytest.mark.parametrize(
@@ -174,13 +182,18 @@ ALONE = ("-p", "no:hypothesispytest")
         ((), "--qnn-certify needs --qnn-sandbox=fork or spawn"),
         (("--qnn-sandbox=fork", "--qnn-corpus=cases"), "--qnn-certify and --qnn-corpus exclude each other"),
         (("--qnn-sandbox=fork", "--qnn-blocks=2"), "--qnn-certify and --qnn-blocks exclude each other"),
-        (("--qnn-sandbox=fork", *ALONE, "-k", "test_reg_08"), "225 rules are not collected, CAP-01"),
-        (("--qnn-sandbox=fork", "--qnn-rule=REG-08"), "the plugin _hypothesis_pytestplugin takes part"),
+        (("--qnn-sandbox=fork", "-k", "test_reg_08"), "225 rules are not collected, CAP-01"),
+        (
+            ("--qnn-sandbox=fork", *BESIDE, "--qnn-rule=REG-08"),
+            "the plugin _hypothesis_pytestplugin takes part",
+        ),
     ],
 )
 def test_a_run_that_is_no_certification_is_refused(
-    pytester: pytest.Pytester, options: tuple[str, ...], said: str
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str
 ) -> None:
+    # Nobody knows what else is installed beside these tests: a plugin of it would be refused first.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     result = pytester.runpytest_inprocess(*SUITE, "--qnn-backend=reference", *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert said in "\n".join([*result.errlines, *result.outlines])

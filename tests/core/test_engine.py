@@ -103,7 +103,8 @@ def test_a_strategy_that_draws_differently_each_time_keeps_its_finding() -> None
     assert judge(rule, FakeTarget("memory"), PROFILE, 1).outcome is Outcome.FAIL
 
 
-def test_a_hang_is_searched_within_its_budget_and_repeated_once() -> None:
+@pytest.mark.parametrize("least", [1, 6])
+def test_a_hang_is_searched_within_its_budget_and_seen_twice(least: int) -> None:
     def hangs(case: MemoryCase) -> bool:
         return any(isinstance(step, Alloc) and step.size > 10 for step in case.steps)
 
@@ -111,13 +112,16 @@ def test_a_hang_is_searched_within_its_budget_and_repeated_once() -> None:
         return MemoryTrace(death=Death("hang", "no answer within 10 s", 1) if hangs(case) else None)
 
     target = FakeTarget("memory", run)
-    cases = st.lists(st.integers(1, 100), min_size=6, max_size=20).map(
-        lambda sizes: MemoryCase(tuple(Alloc(f"b{at}", size) for at, size in enumerate(sizes)))
-    )
-    verdict = judge(made_up(cases, "memory"), target, PROFILE, 1)
+    sizes = st.integers(1, 100) if least > 1 else st.just(11)
+    cases = st.lists(sizes, min_size=least, max_size=20 * least // 6)
+    made = cases.map(lambda sizes: MemoryCase(tuple(Alloc(f"b{at}", size) for at, size in enumerate(sizes))))
+    verdict = judge(made_up(made, "memory"), target, PROFILE, 1)
     assert (verdict.outcome, verdict.flaky) == (Outcome.HANG, "")
-    assert sum(map(hangs, target.cases)) <= PROFILE.hang_budget
-    assert len(msgspec.json.decode(finding(verdict).case, type=MemoryCase).steps) == 1
+    assert 2 <= sum(map(hangs, target.cases)) <= PROFILE.hang_budget
+    found = msgspec.json.decode(finding(verdict).case, type=MemoryCase)
+    assert len(found.steps) == 1
+    # Of one that was made smaller the larger case has hung too.
+    assert target.cases.count(found) == (1 if least > 1 else 2)
 
 
 def test_a_smaller_case_that_fails_otherwise_is_not_the_finding() -> None:

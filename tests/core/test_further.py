@@ -123,6 +123,24 @@ def test_what_ran_in_the_company_of_a_failure_is_judged_behind_it_without_anothe
     assert again <= set(sizes_of(verdict))  # what failed is judged again, for what else is wrong in it
 
 
+def test_what_is_in_a_place_that_was_found_already_is_not_carried_out_alone() -> None:
+    class Counting(Company):
+        alone = 0
+
+        def run(self, case: Any) -> Any:
+            self.alone += 1
+            return super().run(case)
+
+        def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+            return ((super(Counting, self).run(case), False) for case in cases)
+
+    rule = a_rule(examined)
+    target = Counting("memory", dying_in(dict.fromkeys(SIZES, "QnnGraph_create")))
+    verdict = judge_with_owners(rule, target, PROFILES["default"], 1, {"REG-99": rule}.__getitem__).verdict
+    assert verdict.further == ()
+    assert target.alone <= 12, "the finding, smaller cases, and the finding again"
+
+
 def test_at_most_nine_are_told_beside_the_first() -> None:
     verdict = judged(examined, dying_in({size: f"QnnCall_{size}" for size in SIZES}))
     assert len(verdict.further) == 9
