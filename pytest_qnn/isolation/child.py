@@ -87,6 +87,9 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             with contextlib.suppress(OSError):  # the case before has removed it
                 os.chdir(folder)
         slot.step(-1)
+        if number:
+            with contextlib.suppress(Exception):  # then the case is without
+                worker().accompany(request.removeprefix(ENDS))
         calls.restart()
         ends = request.startswith(ENDS)
         try:

@@ -56,6 +56,9 @@ class Worker(Protocol):
     def run(self, case: Any, on_step: OnStep | None = None) -> Any:
         """Carry out one case."""
 
+    def accompany(self, request: bytes) -> None:
+        """Before a case that is not the first of its process: make it as cheap as it may be."""
+
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Answer one request in the children's format."""
 

@@ -38,6 +38,7 @@ from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
 from pytest_qnn.qnn.runner.processes import is_killed, run_in_processes, several_processes
 from pytest_qnn.qnn.runner.sources import MemorySpec
+from pytest_qnn.qnn.runner.standing import PRICE, is_worth
 from pytest_qnn.qnn.trace import MemoryTrace
 
 
@@ -67,6 +68,8 @@ class MemoryTarget(OpenTarget):
         self._source = source
         self._refused: tuple[tuple[str, int], ...] = ()
         """How a session is refused, where none opens (docs/explanation/decisions/qnn/no-session.md)."""
+        self._stands = False
+        """A session stays open beside later cases (docs/explanation/decisions/qnn/standing-session.md)."""
         super().__init__(source.backend, options, executor)
 
     def run(self, case: MemoryCase) -> MemoryTrace:
@@ -181,6 +184,7 @@ class MemoryTarget(OpenTarget):
             "rpcmem": facts.rpcmem,
             "isolation": self._executor.mode,
             "namespaces": self._executor.namespaces,
+            **({"sessions": "one stays open beside the later cases of a process"} if self._stands else {}),
         }
 
     def _learn(self) -> MemoryFacts:
@@ -190,7 +194,18 @@ class MemoryTarget(OpenTarget):
             if again.session == facts.session:
                 self._refused = facts.session
                 self._executor.load(msgspec.structs.replace(self._source, refused=facts.session))
+        elif self._may_stand(facts):
+            price = self._executor.ask(PRICE, tuple[float, float])
+            if not isinstance(price, Death) and is_worth(*price):
+                self._stands = True
+                self._executor.load(msgspec.structs.replace(self._source, stands=True))
         return facts
+
+    def _may_stand(self, facts: MemoryFacts) -> bool:
+        """Cases share processes, in which a library stays loaded; it has graphs, and has survived them."""
+        backend = self._source.backend
+        a_library = is_path(backend) and not unwrapped(backend)[0]
+        return self.isolated and a_library and bool(facts.operators) and not facts.deaths
 
 
 def described(case: MemoryCase, death: Death) -> Death:

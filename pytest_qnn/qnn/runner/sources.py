@@ -27,6 +27,8 @@ class MemorySpec(WorkerSpec, frozen=True):
     rpcmem: str
     refused: tuple[tuple[str, int], ...] = ()
     """The codes of opening a session, where none opens: no case tries again."""
+    stands: bool = False
+    """A session stays open beside the later cases of a process."""
 
 
 class MemorySource:

@@ -27,6 +27,7 @@ from pytest_qnn.qnn.runner.plain import PlainRuns
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.sources import MemorySource, MemorySpec
+from pytest_qnn.qnn.runner.standing import PRICE, Standing, may_stand_beside, price
 from pytest_qnn.qnn.runner.state import Context, Skip, State
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -158,6 +159,8 @@ class MemoryWorker:
         self._source = MemorySource(spec.backend, spec.rpcmem)
         self._refused = spec.refused
         self._plain = PlainRuns()
+        self._stands = spec.stands
+        self._standing: Standing | None = None
         self.careful = False
 
     def facts(self, depth: Depth = "all") -> MemoryFacts:
@@ -188,10 +191,25 @@ class MemoryWorker:
                 self._plain.carry_out(trace.plain, entry, rpcmem)
         return msgspec.structs.replace(trace, plain=self._plain.results(trace.plain))
 
+    def accompany(self, request: bytes) -> None:
+        """Have a session open beside the case, or none, as `pytest_qnn.qnn.runner.standing` says."""
+        if not self._stands:
+            return
+        wanted = may_stand_beside(_CASE.decode(request))
+        if wanted and self._standing is None:
+            with self._source.open() as (entry, rpcmem):
+                self._standing = Standing(entry, rpcmem)
+        elif not wanted and self._standing is not None:
+            standing, self._standing = self._standing, None
+            standing.close()
+
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""
         if request in ASKED:
             return msgspec.msgpack.encode(self.facts(ASKED[request]))
+        if request == PRICE:
+            with self._source.open() as (entry, rpcmem):
+                return msgspec.msgpack.encode(price(entry, rpcmem))
         return msgspec.msgpack.encode(self.run(_CASE.decode(request), on_step))
 
 

@@ -147,6 +147,9 @@ class DelegateWorker:
         name, given = self._spec.delegates[position]
         return delegate_factory(name, {**given, **options}, self._runtime)
 
+    def accompany(self, request: bytes) -> None:
+        """Nothing: what is expensive about delegates is made for each case."""
+
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""
         if request in ASKED:
