@@ -162,7 +162,7 @@ _WARM_UP = 20
 """Rounds before the first count: what is made once is made by then."""
 _SECONDS = 20.0
 """After which no further round begins: a registration costs some libraries tens of milliseconds."""
-_GIVEN_BACK, _PAUSE = 1.0, 0.02
+GIVEN_BACK, _PAUSE = 1.0, 0.02
 """Seconds after which what is still there counts as kept, and between two looks."""
 _AGAIN = 2
 """How often the growth of resident memory is measured again, before it counts."""
@@ -199,11 +199,16 @@ def churn(state: State, step: Churn) -> StepSeen:
 
 
 def grown(
-    once: Callable[[], Found | None], rounds: int, seconds: float = _SECONDS
+    once: Callable[[], Found | None],
+    rounds: int,
+    seconds: float = _SECONDS,
+    *,
+    given_back: float = GIVEN_BACK,
 ) -> tuple[Found | None, GrowthCounts]:
     """The call that gave another code than it had to, or else the growth of the process over the rounds.
 
-    No further round begins after so many ``seconds``.
+    No further round begins after so many ``seconds``. ``given_back``: seconds within which a worker of the
+    backend's gives back what it has.
     """
     gc.collect()
     before, heap = snapshot(), libc.malloc_in_use()
@@ -214,8 +219,7 @@ def grown(
             break
         done += 1
     gc.collect()
-    # What a worker of the backend's gives back within a second is given back.
-    end = time.monotonic() + _GIVEN_BACK
+    end = time.monotonic() + given_back
     while beyond(counts := _growth(done, before, heap)) is not None and time.monotonic() < end:
         time.sleep(_PAUSE)
     return found, counts

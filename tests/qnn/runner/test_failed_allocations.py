@@ -102,6 +102,18 @@ def test_rounds_are_measured() -> None:
     assert (counts.fds, counts.mappings) == (0, 0)
 
 
+@pytest.mark.parametrize(("most", "grows"), [(24, False), (1000, True)])
+def test_what_is_kept_for_once_is_no_growth(most: int, grows: bool, tmp_path: Path) -> None:
+    source = faults.conforming("memory")
+    failing = "kContext, owner);\n  if (!made) return no_memory;\n"
+    assert source.count(failing) == 1
+    keeping = f"if (!made) {{ static int kept; if (kept++ < {most}) dup(0); return no_memory; }}\n"
+    source = source.replace(failing, f"kContext, owner);\n  {keeping}")
+    library = faults.build(tmp_path, "memory", "keeps", f"#include <unistd.h>\n{source}")
+    counts = seen(of("contextCreate", what="memory", rounds=20), str(library)).counted(GrowthCounts)
+    assert (counts.rounds, counts.fds >= 20) == (20, grows)
+
+
 def test_without_a_session_nothing_is_called() -> None:
     found = seen(
         of("contextCreate"), "reference", ContextCreate("c"), FreeParent("device"), FreeParent("backend")

@@ -33,7 +33,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner.client import NullFunction, QnnClient
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
-from pytest_qnn.qnn.runner.probes import Found, grown
+from pytest_qnn.qnn.runner.probes import GIVEN_BACK, Found, grown
 from pytest_qnn.qnn.runner.release import release
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import GrowthCounts, RefusalCounts, StepSeen
@@ -139,12 +139,15 @@ def failed_allocation(state: State, step: FailedAllocation) -> StepSeen:
     if not step.rounds or not failing:
         return found
 
-    def grows(known: Mapping[str, int], rounds: int) -> GrowthCounts:
-        return _grown(lambda: _lived(state, step, refusing, failing, known), rounds)
+    def grows(known: Mapping[str, int], rounds: int, given_back: float) -> GrowthCounts:
+        return _grown(lambda: _lived(state, step, refusing, failing, known), rounds, given_back)
 
-    counts = grows(plain.asked, step.rounds)
-    if beyond(counts) and beyond(grows({}, counts.rounds)):
-        raise Skip("the process grows though nothing is refused")
+    counts = grows(plain.asked, step.rounds, 0)
+    if beyond(counts):
+        if beyond(grows({}, counts.rounds, 0)):
+            raise Skip("the process grows though nothing is refused")
+        # Again, since some of it may have been for once, and with the second that a worker has.
+        counts = grows(plain.asked, counts.rounds, GIVEN_BACK)
     return msgspec.structs.replace(found, counts=counts)
 
 
@@ -165,7 +168,7 @@ def _amiss(
     return RefusalCounts(tuple(found.answers), answered, failed, code), data
 
 
-def _grown(life: Callable[[], object], rounds: int) -> GrowthCounts:
+def _grown(life: Callable[[], object], rounds: int, given_back: float) -> GrowthCounts:
     """By how much the process grows over so many lives, or as many as there is time for."""
 
     def once() -> None:
@@ -173,7 +176,7 @@ def _grown(life: Callable[[], object], rounds: int) -> GrowthCounts:
 
     for _ in range(_WARM_UP):
         once()
-    return grown(once, rounds, _SECONDS)[1]
+    return grown(once, rounds, _SECONDS, given_back=given_back)[1]
 
 
 def _lived(
