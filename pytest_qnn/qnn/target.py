@@ -202,10 +202,8 @@ class MemoryTarget(OpenTarget):
         return facts
 
     def _may_stand(self, facts: MemoryFacts) -> bool:
-        """Cases share processes, in which a library stays loaded; it has graphs, and has survived them."""
-        backend = self._source.backend
-        a_library = is_path(backend) and not unwrapped(backend)[0]
-        return self.isolated and a_library and bool(facts.operators) and not facts.deaths
+        """Cases share processes; the target has graphs, and has survived them."""
+        return self.isolated and bool(facts.operators) and not facts.deaths
 
 
 def described(case: MemoryCase, death: Death) -> Death:

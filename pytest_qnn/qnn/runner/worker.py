@@ -160,7 +160,8 @@ class MemoryWorker:
         self._refused = spec.refused
         self._plain = PlainRuns()
         self._stands = spec.stands
-        self._standing: Standing | None = None
+        self._standing: contextlib.ExitStack | None = None
+        """Closes the session that is open beside cases."""
         self.careful = False
 
     def facts(self, depth: Depth = "all") -> MemoryFacts:
@@ -197,8 +198,9 @@ class MemoryWorker:
             return
         wanted = may_stand_beside(_CASE.decode(request))
         if wanted and self._standing is None:
-            with self._source.open() as (entry, rpcmem):
-                self._standing = Standing(entry, rpcmem)
+            self._standing = contextlib.ExitStack()
+            entry, rpcmem = self._standing.enter_context(self._source.open())
+            self._standing.callback(Standing(entry, rpcmem).close)
         elif not wanted and self._standing is not None:
             standing, self._standing = self._standing, None
             standing.close()
