@@ -41,6 +41,8 @@ _LONGEST = 4
 """Times `_patience`, after which a target is silent however much it computes."""
 _AT_WORK = 1 / 200
 """Part of the time in which other threads of the process compute, from which on it is not counted."""
+_HELD, _HELD_AT_MOST = 0.05, 1.0
+"""Seconds for which a notification waits for the end of contextFree, and for its beginning."""
 _LOOKS, _PAUSE = 5, 0.001
 """How often, and after how many seconds each, the client looks at its memory once it was notified."""
 _FIRST = 0x0A5F_0000_0000
@@ -53,11 +55,35 @@ _abandoned: Final[list[_Execution]] = []
 """Those of which no notification came: the target may use their memory at any time."""
 
 
+class _Held:
+    """Until the client frees the context its first notification does not return, and others wait behind it.
+
+    Else it would depend on the load of the machine whether any of them waits by then. A target that notifies
+    in the call itself, or waits for the notification while it frees, waits no longer than `_HELD`.
+    """
+
+    def __init__(self) -> None:
+        self._client = threading.get_ident()
+        self._begins, self._is_over = threading.Event(), threading.Event()
+
+    def hold(self) -> None:
+        """In the thread that notifies."""
+        if threading.get_ident() != self._client and self._begins.wait(_HELD_AT_MOST):
+            self._is_over.wait(_HELD)
+
+    def __enter__(self) -> None:
+        self._begins.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+
+
 class _Execution:
     """One asynchronous execution, as the client sees it."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, held: _Held | None = None) -> None:
         self.run = run
+        self._held = held
         self.parameter = next(_numbers)
         self.code = 0
         """Of the call."""
@@ -79,6 +105,8 @@ class _Execution:
             if status == 0:
                 self._write_over()
         self.notified.set()
+        if self._held is not None:
+            self._held.hold()
 
     def _write_over(self) -> None:
         areas = [(address, len(data), OVER_INPUT) for address, data in self.run.inputs]
@@ -105,9 +133,14 @@ def execute(state: State, step: Execute) -> StepSeen:
     if any(each in _abandoned for each in _all(state)):
         raise Skip("an execution before was not notified")
     value = state.graph_value(step.graph)
-    queued = [_begin(state, step, value, number) for number in range(step.asynchronous - 1)]
+    held = _Held()
+    queued = [
+        _begin(state, step, value, number, held if step.freed and not number else None)
+        for number in range(step.asynchronous - 1)
+    ]
     own = _begin(state, step, value)
-    freed = (("contextFree", _free(state, step)),) if step.freed else ()
+    with held:
+        freed = (("contextFree", _free(state, step)),) if step.freed else ()
     _abandoned.extend(_silent([each for each in (*queued, own) if each.code == 0]))
     silent = any(each in _abandoned for each in (*queued, own))
     late = 0 if silent else _look_later([*queued, own])
@@ -152,11 +185,17 @@ def _free(state: State, step: Execute) -> int:
     return state.free_context(made.step.context)
 
 
-def _begin(state: State, step: Execute, graph: int | None, number: int | None = None) -> _Execution:
+def _begin(
+    state: State,
+    step: Execute,
+    graph: int | None,
+    number: int | None = None,
+    held: _Held | None = None,
+) -> _Execution:
     """Make the step's own call, or the call of this number before it."""
     # Structs of its own for each call in the queue: the backend may read them until it notifies
     # (QnnGraph.h, QnnGraph_executeAsync).
-    execution = _Execution(Run(state, step.graph, apart=number is not None))
+    execution = _Execution(Run(state, step.graph, apart=number is not None), held)
     state.held.append(execution)
     inputs = execution.run.operator.io_inputs
     if number is not None:

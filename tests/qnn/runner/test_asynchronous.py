@@ -331,3 +331,19 @@ def test_what_waits_when_its_context_is_freed_is_notified_once_each() -> None:
         changed = msgspec.structs.replace(trace, steps=(*trace.steps[:-1], wrong))
         with pytest.raises(Violation, match="freed meanwhile"):
             RULE.check(case, changed)
+
+
+def test_what_waits_still_waits_when_its_context_is_freed() -> None:
+    """Of four calls the first has notified, and not returned from that: whatever the load of the machine."""
+    with opened("reference:asynchronous") as target:
+        for _ in range(20):
+            trace = target.run(MemoryCase((*MADE, Execute("g", RAW, asynchronous=4, freed=True))))
+            notified = [code for call, code in trace.steps[-1].calls if call == "notify"]
+            assert len(notified) == 4
+            assert 0 not in notified[2:]
+
+
+def test_a_notification_in_the_call_itself_is_not_held() -> None:
+    started = time.monotonic()
+    asynchronous._Held().hold()
+    assert time.monotonic() - started < asynchronous._HELD_AT_MOST / 2
