@@ -33,6 +33,7 @@ from pytest_qnn.qnn.runner.worker import MemoryWorker
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 from tests.faults import faults
+from tests.faults.judged import blamed, failing
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 _TABLES = """
@@ -58,9 +59,9 @@ _WRONG = """\
 """
 
 
-def built(folder: Path, wrong_when: str = "") -> Path:
+def built(folder: Path, wrong_when: str = "", source: str = "") -> Path:
     """The example backend, whose sessions are expensive; its numbers are wrong where the condition holds."""
-    source = faults.conforming("memory")
+    source = source or faults.conforming("memory")
     for piece, by in (
         ("static Error backend_create(", f"{_TABLES}static Error backend_create("),
         ("kBackend, NULL);\n", "kBackend, NULL);\n  backends += made != NULL;\n"),
@@ -169,3 +170,12 @@ def test_what_goes_wrong_only_beside_another_session_is_no_finding_of_a_case_alo
     with opened(built(tmp_path, "backends > 1")) as target:
         verdict = judge(catalogue()["EXE-21"], target, profile("default"), 1)
     assert (verdict.outcome, verdict.only_in_company > 0) == (Outcome.PASS, True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in faults.BACKENDS if name != "qnn-dies-in-backend-create"])
+def test_faults_are_found_beside_it(name: str, tmp_path: Path) -> None:
+    fault = faults.BACKENDS[name]
+    library = built(tmp_path, source=faults.faulty(name))
+    target = open_memory_target(str(library), "emulated", "fork", fault.timeout)
+    assert failing(blamed(target, (fault.owner,))) == {fault.owner}
