@@ -188,6 +188,9 @@ class _Judge:
         self.causes: dict[str, Cause] = {}
         """By the id of its owner: what went wrong in cases of this rule and is another one's to judge."""
         self.searches = _MOST_SEARCHES
+        self.reached = self.last = 0
+        """How many cases are not drawn again around a cause, since they have shown none; and the number of
+        the case that was judged last."""
         self.controlled: dict[bytes, Sequence[Cause]] = {}
         """By control (`_key`): what was wrong in it."""
         self.last_control: tuple[Any, Any] | None = None
@@ -258,7 +261,7 @@ class _Judge:
         and only what it does alone counts: whatever earlier cases left behind cannot be blamed on it. A child
         that died is another matter: then those cases and this one are joined to one, which is judged alone.
         """
-        for company in self._companies(enumerate(cases)):
+        for company in self._companies(itertools.islice(enumerate(cases), self.reached, None)):
             activity.still()
             facts = self.facts
             failed = self._first_failure(company)
@@ -269,7 +272,9 @@ class _Judge:
                 cases.shrink(failed, self._still_fails)
                 return
             if self.facts is not facts:
-                return  # the cases were drawn for what is known to be wrong
+                # From here on they were drawn for what is known to be wrong now; those before are judged.
+                self.reached = self.last if self.examined else 0
+                return
             if not self.examined and self.unsupported_cases >= _UNSUPPORTED_CASES:
                 return
 
@@ -302,6 +307,7 @@ class _Judge:
             except Exception as error:
                 raise InternalError(case) from error
             self.examples += 1
+            self.last = index
             violation = self._judged(case, trace, before)
             del trace  # it may be large, and is not held while the next one comes
             if isinstance(violation, Measured):

@@ -117,6 +117,36 @@ def test_a_fault_behind_the_cause_is_still_the_rules_own() -> None:
     assert [each.rule for each in handed_over] == ["OWN-01"]
 
 
+@pytest.mark.parametrize("looks", [True, False])
+def test_around_a_cause_the_cases_before_it_are_not_drawn_again(*, looks: bool) -> None:
+    """Where the rule has looked at something in them: else they have shown nothing."""
+    large = 1 << 20
+
+    def numbers(facts: Any) -> st.SearchStrategy[MemoryCase]:
+        def case(number: int) -> MemoryCase:
+            size = large + number if facts else 2 * number + (number % 9 != 0)
+            return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
+
+        return st.integers(1, 1 << 18).map(case)
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        (size,) = sizes_of(case)
+        if size < large and size % 2 == 0:
+            raise WrongOutput("0", "1")
+        return Examined(int(looks or size >= large), "outputs")
+
+    rule = dataclasses.replace(a_rule("REG-99", check), cases=numbers)
+    owners = {name: a_rule(name, check) for name in ("OWN-01", "OWN-02")}
+    target = Controlled("memory")
+    verdict, _ = judge_with_owners(rule, target, PROFILE, 1, owners.__getitem__)
+    drawn = [size for case in target.cases if len(case.steps) == 2 for size in sizes_of(case)]
+    examples = PROFILE.examples(rule, isolated=False)
+    before, after = (sum((size >= large) is around for size in drawn) for around in (False, True))
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.PASS, ("OWN-01",))
+    assert before > 1
+    assert after == (examples - before + 1 if looks else examples)
+
+
 def test_what_no_control_shows_is_the_rules_own() -> None:
     verdict, handed_over = judged(wrong_at(2), survives)
     assert (verdict.outcome, verdict.blocked_by, handed_over) == (Outcome.FAIL, (), ())
