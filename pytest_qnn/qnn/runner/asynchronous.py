@@ -41,7 +41,7 @@ _LONGEST = 4
 """Times `_patience`, after which a target is silent however much it computes."""
 _AT_WORK = 1 / 200
 """Part of the time in which other threads of the process compute, from which on it is not counted."""
-_HELD, _HELD_AT_MOST = 0.05, 1.0
+_HELD, _HELD_AT_MOST = 0.1, 1.0
 """Seconds for which a notification waits for the end of contextFree, and for its beginning."""
 _LOOKS, _PAUSE = 5, 0.001
 """How often, and after how many seconds each, the client looks at its memory once it was notified."""

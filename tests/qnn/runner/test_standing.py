@@ -46,7 +46,7 @@ static void make_table(void) {
   if (table) return;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   do clock_gettime(CLOCK_MONOTONIC, &now);
-  while ((now.tv_sec - begin.tv_sec) * 1000000000LL + now.tv_nsec - begin.tv_nsec < 20000000);
+  while ((now.tv_sec - begin.tv_sec) * 1000000000LL + now.tv_nsec - begin.tv_nsec < 40000000);
   table = 1;
   ++built;
 }
@@ -125,7 +125,7 @@ def test_a_case_beside_it_makes_no_tables(tmp_path: Path) -> None:
 def test_the_price_is_that_of_a_session_alone_and_of_one_beside_another(tmp_path: Path) -> None:
     with MemorySource(str(built(tmp_path)), "emulated").open() as (entry, rpcmem):
         alone, beside = price(entry, rpcmem)
-    assert alone >= 0.02
+    assert alone >= 0.04
     assert beside < alone
     with MemorySource("reference", "emulated").open() as (entry, rpcmem):
         alone, beside = price(entry, rpcmem)
