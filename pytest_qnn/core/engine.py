@@ -188,9 +188,8 @@ class _Judge:
         self.causes: dict[str, Cause] = {}
         """By the id of its owner: what went wrong in cases of this rule and is another one's to judge."""
         self.searches = _MOST_SEARCHES
-        self.reached = self.last = 0
-        """How many cases are not drawn again around a cause, since they have shown none; and the number of
-        the case that was judged last."""
+        self.last = 0
+        """The number of the case that was judged last."""
         self.controlled: dict[bytes, Sequence[Cause]] = {}
         """By control (`_key`): what was wrong in it."""
         self.last_control: tuple[Any, Any] | None = None
@@ -231,6 +230,7 @@ class _Judge:
         if self._fails_as_before():
             return
         examples = self.profile.examples(self.rule, isolated=self.target.isolated)
+        begin = 0
         for _ in range(self.searches):
             facts = self.facts
             try:
@@ -238,9 +238,12 @@ class _Judge:
             except NothingToJudge as nothing:
                 self.give_up(nothing)
                 return
-            self.search(Search(cases, examples, seed, whole=self.profile.whole(self.rule)), shrink=shrink)
+            drawn = Search(cases, examples, seed, whole=self.profile.whole(self.rule))
+            self.search(drawn, begin=begin, shrink=shrink)
             if self.facts is facts or self.minimal is not None:
                 return
+            # Cases before the one that met the cause are judged, if the rule has looked at something in them.
+            begin = self.last if self.examined else 0
 
     def _fails_as_before(self) -> bool:
         """Run the cases of earlier runs until one breaks the rule.
@@ -254,14 +257,16 @@ class _Judge:
                     return True
         return False
 
-    def search(self, cases: Search, *, shrink: bool = True) -> None:
+    def search(self, cases: Search, *, begin: int = 0, shrink: bool = True) -> None:
         """Run the cases in order until one breaks the rule, then look for a smaller one.
+
+        ``begin``: the number of the first of them that is run.
 
         Where cases run in children, several run in one child; what breaks the rule there is run again alone,
         and only what it does alone counts: whatever earlier cases left behind cannot be blamed on it. A child
         that died is another matter: then those cases and this one are joined to one, which is judged alone.
         """
-        for company in self._companies(itertools.islice(enumerate(cases), self.reached, None)):
+        for company in self._companies(itertools.islice(enumerate(cases), begin, None)):
             activity.still()
             facts = self.facts
             failed = self._first_failure(company)
@@ -272,9 +277,7 @@ class _Judge:
                 cases.shrink(failed, self._still_fails)
                 return
             if self.facts is not facts:
-                # From here on they were drawn for what is known to be wrong now; those before are judged.
-                self.reached = self.last if self.examined else 0
-                return
+                return  # the cases were drawn for what is known to be wrong
             if not self.examined and self.unsupported_cases >= _UNSUPPORTED_CASES:
                 return
 
@@ -669,7 +672,8 @@ class _Judge:
             return ""
         case, violation = self.minimal
         times = self.profile.repeats
-        if isinstance(violation, Hung):  # each costs the whole time of a case; a smaller one has hung twice
+        if isinstance(violation, Hung):
+            # Each run costs the whole time of a case. Where it was made smaller, the larger one has hung too.
             times = 1 if case == self.found else 0
         try:
             again = [self._run(case) for _ in range(times)]

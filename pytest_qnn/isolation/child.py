@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import resource
 import signal
@@ -45,6 +46,7 @@ def main() -> None:
 
     crash_handler.install()
 
+    @functools.cache  # of several requests each is for the same one, and for what it keeps open
     def make() -> Worker:
         worker = make_worker(spec)
         before.restore()
@@ -89,7 +91,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
         slot.step(-1)
         if number:
             with contextlib.suppress(Exception):  # then the case is without
-                worker().accompany(request.removeprefix(ENDS))
+                worker().accompany(request)
         calls.restart()
         ends = request.startswith(ENDS)
         try:

@@ -172,6 +172,15 @@ def test_what_goes_wrong_only_beside_another_session_is_no_finding_of_a_case_alo
     assert (verdict.outcome, verdict.only_in_company > 0) == (Outcome.PASS, True)
 
 
+@pytest.mark.parametrize("mode", ["fork", "spawn"])
+def test_a_process_has_one_at_most(mode: str, tmp_path: Path) -> None:
+    library = built(tmp_path, "backends > 2")
+    with closing(open_memory_target(str(library), "emulated", mode, 10.0)) as target:
+        answers = list(target.run_all([PLAIN] * 4))
+    assert [first for _, first in answers] == [True, False, False, False]
+    assert len({trace.steps[-2].data for trace, _ in answers}) == 1
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in faults.BACKENDS if name != "qnn-dies-in-backend-create"])
 def test_faults_are_found_beside_it(name: str, tmp_path: Path) -> None:
