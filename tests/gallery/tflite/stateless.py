@@ -7,6 +7,7 @@ and tensors are kept by the delegate, by context, since a kernel may not ask for
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from pytest_qnn.tflite.abi import layouts, peek, view
@@ -20,7 +21,11 @@ _Place = tuple[int, tuple[int, ...]]
 
 
 class Stateless(ReferenceDelegate):
-    """Kernels are known by context and nodes."""
+    """Kernels are known by context and nodes.
+
+    Where ``free`` is not called nobody says when an interpreter is gone, and the next one may have another
+    context: equal plans are kept once, so that a further context costs a reference and no plan.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -32,10 +37,16 @@ class Stateless(ReferenceDelegate):
         before = self.plans.get(context)
         nodes = {**(before.nodes if before else {}), **seen.nodes}
         tensors = {**(before.tensors if before else {}), **seen.tensors}
-        self.plans[context] = PlanView(seen.plan, nodes, tensors, seen.constants, seen.called)
+        plan = PlanView(seen.plan, nodes, tensors, seen.constants, seen.called)
+        self.forget(context)
+        self.plans[context] = next((known for known in self.plans.values() if known == plan), plan)
+        return seen
+
+    def forget(self, context: int) -> None:
+        """What was kept for a context."""
+        self.plans.pop(context, None)
         for place in [place for place in self.kernels if place[0] == context]:
             del self.kernels[place]
-        return seen
 
     def kernel_of(self, context: int, params: view.ParamsView) -> Kernel:
         place = context, params.nodes
@@ -74,11 +85,12 @@ def _init_null(_context: int, params: int, _length: int) -> int | None:
     return None
 
 
-def _init_delegate(_context: int, params: int, _length: int) -> int:
+def _init_delegate(context: int, params: int, _length: int) -> int:
     address = view.params(params).delegate
     found = delegate_at(address)
-    if found is not None:
+    if isinstance(found, OneState):
         note(found)
+        found.live[context] += 1
     return address
 
 
@@ -86,14 +98,24 @@ def _free_nothing(_context: int, _user_data: int | None) -> None:
     return None
 
 
+def _free_delegate(context: int, address: int | None) -> None:
+    found = delegate_at(address or 0)
+    if isinstance(found, OneState):
+        found.live[context] -= 1
+        if not found.live[context]:
+            del found.live[context]
+            found.forget(context)
+
+
 _keep: Final = (
     layouts.KernelInit(_init_null),
     layouts.KernelInit(_init_delegate),
     layouts.KernelFree(_free_nothing),
+    layouts.KernelFree(_free_delegate),
     layouts.KernelCall(lambda context, node: _call(context, node, "kernel_prepare")),
     layouts.KernelCall(lambda context, node: _call(context, node, "kernel_invoke")),
 )
-_INIT_NULL, _INIT_DELEGATE, _FREE, _PREPARE, _INVOKE = map(pointer_to, _keep)
+_INIT_NULL, _INIT_DELEGATE, _FREE_NOTHING, _FREE_DELEGATE, _PREPARE, _INVOKE = map(pointer_to, _keep)
 
 
 @oddity(
@@ -105,7 +127,7 @@ _INIT_NULL, _INIT_DELEGATE, _FREE, _PREPARE, _INVOKE = map(pointer_to, _keep)
 class NullState(Stateless):
     def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
         made = super().registration(nodes)
-        made.init, made.free, made.prepare, made.invoke = _INIT_NULL, _FREE, _PREPARE, _INVOKE
+        made.init, made.free, made.prepare, made.invoke = _INIT_NULL, _FREE_NOTHING, _PREPARE, _INVOKE
         return made
 
 
@@ -116,9 +138,14 @@ class NullState(Stateless):
     "free is called several times with one pointer",
 )
 class OneState(Stateless):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.live: Counter[int] = Counter()
+        """Kernels by context: the plan of a context is kept for as long as it has one."""
+
     def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
         made = super().registration(nodes)
-        made.init, made.free, made.prepare, made.invoke = _INIT_DELEGATE, _FREE, _PREPARE, _INVOKE
+        made.init, made.free, made.prepare, made.invoke = _INIT_DELEGATE, _FREE_DELEGATE, _PREPARE, _INVOKE
         return made
 
 
