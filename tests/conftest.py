@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
+from pytest_qnn.rules import catalogue
 
 pytest_plugins = ["pytester"]
 
@@ -110,6 +112,24 @@ def _no_module_leaves_a_process(request: pytest.FixtureRequest) -> Iterator[None
     kept.close_all()
     processes = left.children()
     assert not processes, f"processes {processes} are left"
+
+
+@pytest.fixture(scope="session")
+def _runners() -> None:
+    """Both runners' modules, and all rules.
+
+    pytester takes what a run inside a test imports out of ``sys.modules`` again: modules that are imported a
+    second time would enter their handlers a second time in the tables of those that were there before.
+    """
+    importlib.import_module("pytest_qnn.qnn.runner.run")
+    importlib.import_module("pytest_qnn.tflite.runner.script")
+    catalogue()
+
+
+@pytest.fixture
+def pytester(_runners: None, pytester: pytest.Pytester) -> pytest.Pytester:
+    """A run inside a test."""
+    return pytester
 
 
 @pytest.fixture

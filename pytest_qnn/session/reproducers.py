@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pytest_qnn import rules
 from pytest_qnn.case_file import encode
 from pytest_qnn.core import engine
-from pytest_qnn.core.engine import AFTER_ALL, ANSWER
+from pytest_qnn.core.engine.checking import AFTER_ALL, ANSWER
 from pytest_qnn.core.printable import one_line
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Death, Target

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, survives
 
-from pytest_qnn.core.engine import Judged, blame, first_and_last, first_failure, judge, judge_with_owners
+from pytest_qnn.core.engine import Judged, blame, first_failure, judge, judge_with_owners
+from pytest_qnn.core.engine.attribution import first_and_last
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge, Rule

@@ -9,7 +9,8 @@ from fast_run import first, later
 from native import qnn_library
 from reducing import smaller
 
-from pytest_qnn.core.engine import died, judge
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.engine.checking import died
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Crashed, Hung, Outcome
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase

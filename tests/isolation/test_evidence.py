@@ -14,7 +14,7 @@ import pytest
 from native import delegate_library, qnn_library
 from sandboxed import CASE, HARMLESS
 
-from pytest_qnn.core.engine import died
+from pytest_qnn.core.engine.checking import died
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.evidence import call_log, crash_handler

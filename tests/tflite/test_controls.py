@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from pytest_qnn.core.engine import MOST_CONTROLS
+from pytest_qnn.core.engine.attribution import MOST_CONTROLS
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
 from pytest_qnn.rules import catalogue, listed

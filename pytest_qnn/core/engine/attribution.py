@@ -1,0 +1,216 @@
+"""Which rule owns what went wrong in another rule's case: its controls, judged by their owners, say so.
+
+docs/explanation/decisions/shared/blame.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from pytest_qnn.core.engine.checking import checked, none_on_internal_error
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Control, Target
+from pytest_qnn.core.verdict import (
+    Crashed,
+    FailedCall,
+    Hung,
+    Retained,
+    Violation,
+    WrongOutput,
+    WrongRefusal,
+    WrongSuccess,
+)
+
+ResultT = TypeVar("ResultT")
+
+RuleNamed = Callable[[str], Rule[Any, Any, Any]]
+"""The rule with an id."""
+
+MOST_CONTROLS = 700
+"""Controls of one case: of a graph of 60 nodes each by itself, in three forms, and the whole in others."""
+_LAST_CONTROLS = 50
+"""Of those: where there are more, these are the last ones, which are about the whole case."""
+_CONTROL_HANGS = 3
+"""Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
+case meets is the rule's own."""
+_OUTER = "Interpreter."
+"""How calls begin in which those of a target are nested."""
+_CONTROLLED = WrongOutput | WrongRefusal | WrongSuccess | Retained | Crashed | Hung
+"""What is seen by whatever case meets it: a wrong output, what is left behind, the failure of a call and the
+death of a process. Any other violation is of what the rule itself looks for. A call that succeeds where it
+must not may have been given another thing than the case says."""
+
+
+class Cause(NamedTuple):
+    """What is wrong in a plain case, and the rule that owns it."""
+
+    owner: Rule[Any, Any, Any]
+    case: Any
+    violation: Violation
+
+
+class Attribution:
+    """Finds the owners of what goes wrong in the cases of one rule, and remembers what its controls gave.
+
+    Args:
+        rule: under judgement.
+        target: under judgement.
+        rule_named: the rule with an id; None: no other rule is asked, all that goes wrong is this rule's.
+
+    """
+
+    def __init__(
+        self, rule: Rule[Any, Any, Any], target: Target[Any, Any], rule_named: RuleNamed | None
+    ) -> None:
+        self.rule = rule
+        self.target = target
+        self.rule_named = rule_named
+        self.causes: dict[str, Cause] = {}
+        """By the id of its owner: what went wrong in cases of this rule and is another one's to judge."""
+        self.controlled: dict[bytes, Sequence[Cause]] = {}
+        """By control (`_key`): what was wrong in it."""
+        self.hangs_left = _CONTROL_HANGS
+        self._last: tuple[Any, Any] | None = None
+        """The case of the control that was run last, and its trace."""
+
+    def cause(self, case: Any, violation: Violation) -> Cause | None:
+        """What is another rule's to judge and explains the violation; None: it is this rule's own."""
+        if self.rule_named is None or not isinstance(violation, _CONTROLLED):
+            return None
+        if isinstance(violation, WrongRefusal):
+            cause = self._cause_of_call(case, violation, violation.call)
+        elif isinstance(violation, WrongSuccess) or (
+            self.rule.uncontrolled and isinstance(violation, WrongOutput)
+        ):
+            cause = self._cause_of_call(case, violation, "")
+        else:
+            cause = self._cause_in_controls(case, violation)
+        self._last = None
+        if cause is not None:
+            self.causes.setdefault(cause.owner.id, cause)
+        return cause
+
+    def _cause_in_controls(self, case: Any, violation: Violation) -> Cause | None:
+        """What is wrong in the first control in which something is; None: the case is this rule's own."""
+        is_hung = isinstance(violation, Hung)
+        controls = list(self._controls(case, violation))
+        for control in self._known_first(controls):
+            if is_hung and self.hangs_left <= 0 and _key(control) not in self.controlled:
+                return self._known_hang(violation)
+            if causes := self._fitting(control, violation):
+                if not self._is_own(causes):
+                    return causes[0]
+                # One that was passed over may be wrong as well, and it is plainer.
+                before = (self._fitting(each, violation) for each in controls[: controls.index(control)])
+                plainest = next(filter(None, before), causes)
+                return None if self._is_own(plainest) else plainest[0]
+        return None
+
+    def _is_own(self, causes: Sequence[Cause]) -> bool:
+        """Whether the rule is among the owners of what is wrong."""
+        return any(cause.owner.id == self.rule.id for cause in causes)
+
+    def _known_first(self, controls: Sequence[Control]) -> Sequence[Control]:
+        """A control that is known to be wrong, behind those before it in which this rule may own something.
+
+        A target that is wrong in every case would have all controls before it run for each case.
+        """
+        known = next((at for at, each in enumerate(controls) if self.controlled.get(_key(each))), 0)
+        own = [each for each in controls[:known] if self.rule.id in each.owners]
+        return [*own, *controls[known:], *(each for each in controls[:known] if each not in own)]
+
+    def _fitting(self, control: Control, violation: Violation) -> Sequence[Cause]:
+        """What is wrong in a control, as far as it may be why the case is."""
+        died = isinstance(violation, Crashed | Hung) and not control.spoils
+        causes = [
+            cause for cause in self._wrong(control) if isinstance(cause.violation, Crashed | Hung) is died
+        ]
+        if not control.owners:
+            causes = [cause for cause in causes if call_of(cause.violation) == call_of(violation)]
+        return causes
+
+    def _cause_of_call(self, case: Any, violation: Violation, call: str) -> Cause | None:
+        """What is wrong first, if this call fails in a control too, without any mistake; or all is spoilt.
+
+        ``call``: what failed; empty where a control tells only that all is spoilt (`Rule.uncontrolled`).
+        """
+        first: Cause | None = None
+        for control in self._controls(case, violation):
+            causes = self._wrong(control)
+            if self._is_own(causes):
+                return None
+            first = first or next(iter(causes), None)
+            failed = (cause.violation for cause in causes if isinstance(cause.violation, FailedCall))
+            if first and (control.spoils or (call and any(each.call == call for each in failed))):
+                return first
+        return None
+
+    def _controls(self, case: Any, violation: Violation) -> Iterator[Control]:
+        """Those that may explain what was seen."""
+        controls = self.target.controls(case, died=isinstance(violation, Crashed | Hung))
+        call = call_of(violation)
+        fit = (
+            control
+            for control in controls
+            if isinstance(violation, control.explains) and not (call and control.within not in ("", call))
+        )
+        return first_and_last(fit, MOST_CONTROLS - _LAST_CONTROLS, _LAST_CONTROLS)
+
+    def _known_hang(self, violation: Violation) -> Cause | None:
+        """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
+        hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
+        return next((known for known in hangs if _is_in_same_call(known.violation, violation)), None)
+
+    def _wrong(self, control: Control) -> Sequence[Cause]:
+        """What each owner of the control finds wrong in it."""
+        if control.presumes is not None and self._wrong(control.presumes):
+            return ()
+        key = _key(control)
+        if key not in self.controlled:
+            self.controlled[key] = none_on_internal_error(self._judged_by_owners, control) or ()
+        return self.controlled[key]
+
+    def _judged_by_owners(self, control: Control) -> Sequence[Cause]:
+        if self.rule_named is None or self.target.unfit(control.case):
+            return ()
+        # Controls with owners of their own may follow one another with the same case.
+        if self._last is None or self._last[0] != control.case:
+            self._last = None  # a trace may be large, and two are not held
+            self._last = (control.case, self.target.run(control.case))
+        _, trace = self._last
+        causes = []
+        for owner in map(self.rule_named, control.owners_of(trace.death)):
+            # An owner for whose check the control was not made may fail itself: it keeps no other quiet.
+            found = none_on_internal_error(functools.partial(checked, owner, control.case), trace)
+            if isinstance(found, Violation):
+                causes.append(Cause(owner, control.case, found))
+        self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
+        return causes
+
+
+def call_of(violation: Violation) -> str:
+    """What was at work in a death; of a kernel the callback, since which nodes it has depends on the case."""
+    return violation.evidence.during.partition(" kernel ")[0]
+
+
+def first_and_last(items: Iterator[ResultT], first: int, last: int) -> Iterator[ResultT]:
+    """So many items from the beginning, then at most so many from the end of the rest."""
+    yield from itertools.islice(items, first)
+    yield from collections.deque(items, maxlen=last)
+
+
+def _is_in_same_call(one: Violation, other: Violation) -> bool:
+    """Also where one was seen from outside, or no call was: of some interpreters none are noted."""
+    calls = {call_of(one), call_of(other)}
+    return len(calls) == 1 or any(not call or call.startswith(_OUTER) for call in calls)
+
+
+def _key(control: Control) -> bytes:
+    """Of a case that several rules may own at several places in a list, each has its own result."""
+    return msgspec.msgpack.encode((control.case, control.owners))

@@ -1,0 +1,92 @@
+"""What one search for a rule's violation is about: not what is expected, was found, or is another rule's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.core.engine.attribution import Cause, call_of
+from pytest_qnn.core.fingerprint import Fingerprint, Traits, fits, traits_of
+from pytest_qnn.core.known_failures import KnownFailure
+from pytest_qnn.core.target import Target
+from pytest_qnn.core.verdict import Crashed, Hung, Violation
+
+
+class Scope:
+    """Facts for which cases are drawn, and what is no failure of them.
+
+    Args:
+        target: under judgement.
+        accepted: failures of the rule that are expected.
+        passed_over: where findings of the rule were made before.
+
+    """
+
+    def __init__(
+        self,
+        target: Target[Any, Any],
+        accepted: Sequence[KnownFailure],
+        passed_over: Sequence[Fingerprint] = (),
+    ) -> None:
+        self.target = target
+        self.accepted = accepted
+        self.passed_over = passed_over
+        self.met: dict[int, KnownFailure] = {}
+        """The expected failures that were found, by their number."""
+        self.facts = target.facts
+        """What cases are drawn for: of what was learned, what no known cause lies in."""
+
+    def leave_out(self, cause: Cause) -> None:
+        """Draw no further case that meets the cause, where the facts can say so."""
+        self.facts = self.target.around(self.facts, cause.case, call_of(cause.violation))
+
+    def behind(self, place: Fingerprint) -> Scope:
+        """The same for the search behind a finding at this place; what is met counts for both."""
+        other = Scope(self.target, self.accepted, (*self.passed_over, place))
+        other.met, other.facts = self.met, self.facts
+        return other
+
+    def is_known(self, case: Any, violation: Violation) -> bool:
+        """Whether the failure is expected. The search then goes on around it, without its kind of node."""
+        place = self.place(case, violation)
+        if place is not None:
+            self._go_around(case, violation, place.operators)
+            return True
+        if not self.accepted:
+            return False
+        seen = traits(case, violation)
+        for one in self.accepted:
+            if one.verdict is violation.outcome and fits(one.fingerprint, seen):
+                self.met[one.number] = one
+                self._go_around(case, violation, one.fingerprint.operators)
+                return True
+        return False
+
+    def place(self, case: Any, violation: Violation) -> Fingerprint | None:
+        """The place of the finding behind which is searched, if it is there."""
+        if not self.passed_over:
+            return None
+        seen = traits(case, violation)
+        return next((place for place in self.passed_over if fits(place, seen)), None)
+
+    def _go_around(self, case: Any, violation: Violation, operators: tuple[str, ...]) -> None:
+        """Draw no further case with these operators, where the facts can say so."""
+        wanted = Fingerprint(operators=operators)
+        died = isinstance(violation, Crashed | Hung)
+        for control in self.target.controls(case, died=died) if operators else ():
+            if fits(wanted, traits(control.case, violation)):
+                facts, self.facts = self.facts, self.target.around(self.facts, control.case)
+                if self.facts is not facts:
+                    return
+
+
+def traits(case: Any, violation: Violation) -> Traits:
+    """By which the violation is told from others."""
+    return traits_of_data(msgspec.to_builtins(case), violation)
+
+
+def traits_of_data(data: Any, violation: Violation) -> Traits:
+    """The same, of a case that is builtins."""
+    return traits_of(violation.seen, violation.where, violation.evidence, data)

@@ -1,0 +1,102 @@
+"""What a judge has seen of a rule, as a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.core.engine.judging import Judge
+from pytest_qnn.core.engine.scope import traits
+from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, Violation
+
+
+def _outcome(run: Judge) -> tuple[Outcome, str]:
+    """The outcome, and the reason where there is neither a pass nor a finding."""
+    if run.minimal is not None:
+        return run.minimal[1].outcome, ""
+    if run.scope.met:
+        first = next(iter(run.scope.met.values()))
+        return first.verdict, f"known: {first.text}"
+    if run.tally.examined:
+        return Outcome.PASS, ""
+    # A rule about what the target has not is unsupported, whatever went wrong in its cases.
+    denied = run.target.denies(run.rule.gate) if run.attribution.causes else ""
+    if run.attribution.causes and not denied:
+        return Outcome.INCONCLUSIVE, f"blocked by {', '.join(sorted(run.attribution.causes))}"
+    if unsupported := denied or run.tally.unsupported:
+        return Outcome.UNSUPPORTED, unsupported
+    return (
+        Outcome.INCONCLUSIVE,
+        run.tally.no_cases
+        or f"{run.tally.examples} cases were run and none of them let the rule look at anything",
+    )
+
+
+def _examined_and_wrong(run: Judge) -> int:
+    """1 for what was examined last and found wrong: a check that raises has counted nothing.
+
+    Where the process died, there was nothing to examine.
+    """
+    return int(run.minimal is not None and not isinstance(run.minimal[1], Crashed | Hung))
+
+
+def _finding(run: Judge, outcome: Outcome, reason: str) -> Finding | None:
+    """What can be judged again: a violation, or that a case showed nothing."""
+    if run.minimal is not None:
+        return finding_of(*run.minimal)
+    case = run.tally.unexamined_case
+    if outcome is Outcome.INCONCLUSIVE and case is not None and not run.scope.met:
+        wanted = "a case that lets the rule look at something"
+        return Finding(expected=wanted, seen=reason, case=msgspec.json.encode(case).decode())
+    return None
+
+
+def finding_of(case: Any, violation: Violation) -> Finding:
+    """The violation as data, with its case."""
+    return Finding(
+        expected=violation.expected,
+        seen=violation.seen,
+        where=violation.where,
+        picture=violation.picture,
+        evidence=violation.evidence,
+        case=msgspec.json.encode(case).decode(),
+        fingerprint=traits(case, violation).fingerprint,
+    )
+
+
+def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:
+    """The verdict on the judge's rule.
+
+    Args:
+        run: whose searches are over.
+        seed: of its cases.
+        flaky: how often the finding was seen again, where that is not always.
+        seconds: that it took.
+
+    """
+    rule, target, tally = run.rule, run.target, run.tally
+    outcome, reason = _outcome(run)
+    return Verdict(
+        rule=rule.id,
+        area=rule.area,
+        level=rule.level,
+        sentence=rule.sentence,
+        source=rule.source,
+        subject=rule.subject,
+        self_check=rule.self_check,
+        target=target.spec,
+        outcome=outcome,
+        examples=tally.examples,
+        examined=tally.examined + _examined_and_wrong(run),
+        what=tally.what,
+        seconds=seconds,
+        seed=seed,
+        reason=reason,
+        finding=_finding(run, outcome, reason),
+        flaky=flaky,
+        blocked_by=tuple(sorted(run.attribution.causes)),
+        only_in_company=tally.only_in_company,
+        note=f"cases that gave too much to be judged: {len(tally.large)}" if tally.large else "",
+        known=tuple(one.text for one in run.scope.met.values()),
+    )
