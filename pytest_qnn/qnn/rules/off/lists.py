@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Hung, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.cases.case import MOST_AHEAD, PATIENCE, ContextFromBinary, Damage, MemoryCase
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.binaries import require_binaries
@@ -50,22 +51,24 @@ def off_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     require_binaries(case, trace)
     count = 0
-    offered = False
+    offered = final = False
     answers: list[str] = []
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if not isinstance(step, ContextFromBinary) or not step.by.startswith("list"):
             continue
         if not isinstance(seen.counts, ListCounts):
             answers.append(f"{_CALL} is NULL" if seen.absent else seen.skipped)
+            final |= bool(seen.absent)
             continue
         counts = seen.counted(ListCounts)
         offered |= counts.accepted
         if not step.damage and not counts.accepted:
             answers.append(f"{_CALL} answers {named(seen.code or 0)}")
+            final |= low(seen.code or 0) == Error.COMMON_ERROR_NOT_SUPPORTED
         _demand_notifications(step, counts, f"step {index}, {_CALL}")
         count += 1
     if answers and not offered:
-        raise Unsupported(answers[0], final=False)
+        raise Unsupported(answers[0], final=final)
     return Examined(count, "lists of binaries")
 
 
