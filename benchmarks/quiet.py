@@ -24,6 +24,7 @@ from benchmarks import machine
 from benchmarks.isolation import built_delegate
 from pytest_qnn import native
 from pytest_qnn.core import engine
+from pytest_qnn.core.engine.checking import died
 from pytest_qnn.core.search import Search
 from pytest_qnn.core.verdict import Measured, Unsupported, Violation
 from pytest_qnn.isolation.observe.cpu_time import usage
@@ -155,7 +156,7 @@ def _run(rule: Any, target: Any, case: Any, count: Count) -> None:
 def _judged(rule: Any, case: Any, trace: Any) -> Violation | int:
     """What the rule says of the trace: a violation, or how many things it examined."""
     if trace.death is not None:
-        return engine.died(trace.death)
+        return died(trace.death)
     try:
         return int(rule.check(case, trace).count)
     except Violation as violation:

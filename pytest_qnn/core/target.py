@@ -72,6 +72,11 @@ class Control(NamedTuple):
     hung: str = ""
     """The rule that owns a hang in it; empty: it is owned as any death is."""
 
+    @property
+    def judges(self) -> frozenset[str]:
+        """Every rule that may own something in it."""
+        return frozenset((*self.owners, *(owner for _, owner in self.calls), *filter(None, (self.hung,))))
+
     def owners_of(self, death: Death | None) -> tuple[str, ...]:
         """Who judges what was seen of the case: of a death one rule at most."""
         if death is None:

@@ -62,6 +62,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
         LookupError: there is no such rule.
         ValueError: the test is named after another rule.
         TargetLost: the target cannot be opened, or not any more.
+        Interrupted: it is lost, or the suite itself failed, and other rules own what was seen before.
     """
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
@@ -75,18 +76,26 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     if session.options.certify is not None:
         profile = profile.without_seconds()
     with session.recorded(rule):
-        verdict, handed_over = engine.judge_with_owners(
-            rule, target, profile, seed, session.rule, session.expectations, tried
-        )
+        try:
+            verdict, handed_over = engine.judge_with_owners(
+                rule, target, profile, seed, session.rule, session.expectations, tried
+            )
+        except engine.Interrupted as stopped:
+            others = _completed_others(session, target, block, stopped.handed_over)
+            raise engine.Interrupted(others) from stopped.__cause__
         verdict = with_coverage(verdict, target, profile)
     verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
-    return engine.Judged(
-        _completed(session, target, verdict),
-        tuple(
-            _completed(session, target, msgspec.structs.replace(other, block=block)) for other in handed_over
-        ),
-    )
+    others = _completed_others(session, target, block, handed_over)
+    return engine.Judged(_completed(session, target, verdict), others)
+
+
+def _completed_others(
+    session: Session, target: Target[Any, Any], block: int, handed_over: Iterable[Verdict]
+) -> tuple[Verdict, ...]:
+    """The verdicts on other rules, in a seed block."""
+    placed = (msgspec.structs.replace(each, block=block) for each in handed_over)
+    return tuple(_completed(session, target, each) for each in placed)
 
 
 def with_coverage(verdict: Verdict, target: Any, profile: Profile) -> Verdict:
@@ -212,9 +221,10 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     try:
         for block in blocks:
             verdicts += _judge_block(session, item, rule_id, block)
-    except TargetLost as reason:
+    except (TargetLost, engine.Interrupted) as lost:
         # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
-        raise _failure(f"{rule_id} not judged: {reason}") from None
+        _keep(item, (*verdicts, *getattr(lost, "handed_over", ())))
+        raise _failure(f"{rule_id} not judged: {lost.__cause__ or lost}") from None
     _end(session, item, verdicts)
 
 
@@ -223,12 +233,19 @@ def _judge_block(session: Session, item: pytest.Item, rule_id: str, block: int) 
 
     Raises:
         TargetLost: the target cannot be opened, or not any more.
+        Interrupted: likewise, and other rules own what was seen before.
     """
     started = time.perf_counter()
     try:
         verdict, handed_over = judge(session, item, rule_id, block)
     except TargetLost:
         raise
+    except engine.Interrupted as stopped:
+        if not isinstance(stopped.__cause__, Exception) or isinstance(stopped.__cause__, TargetLost):
+            raise
+        seconds = time.perf_counter() - started
+        own = _failed(session, item, rule_id, block, stopped.__cause__, seconds)
+        return [own, *stopped.handed_over]
     except Exception as error:
         return [_failed(session, item, rule_id, block, error, time.perf_counter() - started)]
     return [verdict, *handed_over]
@@ -297,8 +314,12 @@ def record(item: pytest.Item, verdict: Verdict, verdicts: Iterable[Verdict]) -> 
         verdict: on its rule, for JUnit properties.
         verdicts: of each seed block, and on other rules, for its report (across processes).
     """
-    item.stash.setdefault(VERDICTS, []).extend(encodable(msgspec.to_builtins(each)) for each in verdicts)
+    _keep(item, verdicts)
     item.user_properties += properties(verdict)
+
+
+def _keep(item: pytest.Item, verdicts: Iterable[Verdict]) -> None:
+    item.stash.setdefault(VERDICTS, []).extend(encodable(msgspec.to_builtins(each)) for each in verdicts)
 
 
 def properties(verdict: Verdict) -> list[tuple[str, object]]:

@@ -115,8 +115,17 @@ class Company(Alone):
 
 
 def test_what_ran_in_the_company_of_a_failure_is_judged_behind_it_without_another_run() -> None:
-    rule = a_rule(examined)
-    target = Company("memory", dying_in({1: "QnnGraph_create", 3: "QnnLog_create", 5: "QnnMem_register"}))
+    calls = {1: "QnnGraph_create", 3: "QnnLog_create", 5: "QnnMem_register"}
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if call := calls.get(size_of(case)):
+            violation = Violation("0", "1")
+            violation.evidence = Evidence(during=call)
+            raise violation
+        return Examined(1, "cases")
+
+    rule = a_rule(check)
+    target = Company("memory")
     verdict = judge_with_owners(rule, target, PROFILES["default"], 1, {"REG-99": rule}.__getitem__).verdict
     assert len(verdict.further) == 2
     again = {size for size in target.together if target.together.count(size) > 1}

@@ -11,6 +11,7 @@ tell a failure from a flaky result.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,15 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pytest_qnn.core import activity
-from pytest_qnn.core.engine.attribution import Cause, RuleNamed
+from pytest_qnn.core.engine.attribution import Attribution, Cause, RuleNamed
 from pytest_qnn.core.engine.checking import InternalError, UnfitAnswerError, breaks, checked
 from pytest_qnn.core.engine.garbage import rare_collections
 from pytest_qnn.core.engine.judging import FRESH_RUNS, Judge
+from pytest_qnn.core.engine.scope import Scope
 from pytest_qnn.core.engine.verdicts import finding_of, verdict_of
 from pytest_qnn.core.known_failures import Expectations
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.target import Target, TargetLost, TraceLike
+from pytest_qnn.core.target import Target, TraceLike
 from pytest_qnn.core.verdict import (
     WORST_FIRST,
     Examined,
@@ -42,9 +44,13 @@ from pytest_qnn.core.verdict import (
 __all__ = [
     "FRESH_RUNS",
     "Blamed",
+    "Cause",
+    "ExpectedOf",
     "FirstFailure",
     "InternalError",
+    "Interrupted",
     "Judged",
+    "RuleNamed",
     "UnfitAnswerError",
     "blame",
     "breaks",
@@ -59,7 +65,7 @@ CaseT = TypeVar("CaseT")
 TraceT = TypeVar("TraceT", bound=TraceLike)
 
 _FEW_SEARCHES = 6
-"""Of `blame`: enough to leave one operator's two types out, each at one rank and then at all."""
+"""Searches of one rule by `blame`: enough to leave an operator's two types out, each at a rank and at all."""
 _MOST_FURTHER = 9
 """Findings of a rule beside its first."""
 
@@ -86,9 +92,12 @@ def judge(
 
     Raises:
         InternalError: the suite itself failed.
-        TargetLost: the target could not be loaded any more before the first case.
+        TargetLost: the target cannot be loaded any more, and the case that met this first gave no finding.
     """
-    return _judged(Judge(rule, target, profile), seed)
+    run = Judge(rule, target, profile)
+    started = time.perf_counter()
+    flaky = _searched(run, seed)
+    return verdict_of(run, seed, flaky, time.perf_counter() - started)
 
 
 class Judged(NamedTuple):
@@ -96,6 +105,19 @@ class Judged(NamedTuple):
 
     verdict: Verdict
     handed_over: tuple[Verdict, ...]
+
+
+class Interrupted(Exception):  # noqa: N818 - what it was interrupted by is its cause
+    """A search was ended by the error from which this is raised, behind findings that other rules own.
+
+    Args:
+        handed_over: the verdicts on these.
+
+    """
+
+    def __init__(self, handed_over: tuple[Verdict, ...]) -> None:
+        super().__init__()
+        self.handed_over = handed_over
 
 
 def judge_with_owners(
@@ -109,6 +131,8 @@ def judge_with_owners(
 ) -> Judged:
     """`judge`, but what is wrong in a plain case already (`Target.controls`) is its owner's finding.
 
+    What else breaks the rule, in other calls or with other operators, is looked for, too.
+
     Args:
         rule: to be judged.
         target: under judgement.
@@ -118,16 +142,24 @@ def judge_with_owners(
         expected_of: failures that are expected of the rule with an id.
         tried_first: cases of earlier runs.
 
+    Raises:
+        Interrupted: the suite itself failed, or the target was lost, and something is handed over.
+        InternalError: the suite itself failed, and nothing is.
+        TargetLost: as of `judge`, and nothing is handed over.
     """
     expected = expected_of(rule.id)
-    run = Judge(rule, target, profile, rule_named, expected.accepted, tried_first)
-    verdict = _judged(run, seed)
-    verdict = _as_expected(run, expected, _with_further(verdict, _further(run, seed)))
-    handed_over = tuple(
-        _owners_verdict(run, cause, seed, expected_of(cause.owner.id))
-        for cause in run.attribution.causes.values()
-    )
-    return Judged(verdict, handed_over)
+    attribution = Attribution(rule, target, rule_named)
+    run = Judge(rule, target, profile, attribution, Scope(target, expected.accepted), tried_first)
+    started = time.perf_counter()
+    try:
+        flaky = _searched(run, seed)
+    except Exception as error:
+        if not attribution.causes:
+            raise
+        raise Interrupted(_handed_over(run, seed, expected_of)) from error
+    further = tuple(_further(run, seed))
+    verdict = _with_further(verdict_of(run, seed, flaky, time.perf_counter() - started), further)
+    return Judged(_as_expected(run, expected, verdict), _handed_over(run, seed, expected_of))
 
 
 def _as_expected(run: Judge, expected: Expectations, verdict: Verdict) -> Verdict:
@@ -146,16 +178,15 @@ def _as_expected(run: Judge, expected: Expectations, verdict: Verdict) -> Verdic
     return msgspec.structs.replace(verdict, unexpected="; ".join(told)) if told else verdict
 
 
-def _judged(run: Judge, seed: int) -> Verdict:
-    started = time.perf_counter()
+def _searched(run: Judge, seed: int) -> str:
+    """Search, and make what is found smaller; how often it was seen again, where that is not always."""
     activity.doing("judging")
     with rare_collections():
         run.search_around(seed)
         run.reduce()
         run.locate()
         run.confirm()
-        flaky = run.repeat()
-    return verdict_of(run, seed, flaky, time.perf_counter() - started)
+        return run.repeat()
 
 
 def _further(run: Judge, seed: int) -> Iterator[Further]:
@@ -165,14 +196,11 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
         judge = judge.behind() if judge is not None else None
         if judge is None:
             return
-        with rare_collections():
-            try:
-                judge.search_around(seed)
-                judge.reduce()
-                again = judge.repeat()
-            except (InternalError, TargetLost):
-                return  # the finding that there is must not be lost
-        run.tally.examples += judge.tally.examples
+        try:
+            again = _searched(judge, seed)
+        except Exception:
+            return  # the finding that there is must not be lost
+        run.tally.add(judge.tally)
         if judge.minimal is None:
             return
         case, violation = judge.minimal
@@ -193,21 +221,43 @@ def _with_further(verdict: Verdict, further: Iterable[Further]) -> Verdict:
     )
 
 
-def _owners_verdict(run: Judge, cause: Cause, seed: int, expected: Expectations) -> Verdict:
-    """The verdict on the rule that owns a cause, its case made smaller; a known one stays as it is."""
+def _handed_over(run: Judge, seed: int, expected_of: ExpectedOf) -> tuple[Verdict, ...]:
+    """The verdicts on the rules that own what went wrong in the cases of this one."""
+    causes = run.attribution.causes.items()
+    return tuple(_owners_verdict(run, of_owner, seed, expected_of(owner)) for owner, of_owner in causes)
+
+
+def _owners_verdict(run: Judge, causes: Sequence[Cause], seed: int, expected: Expectations) -> Verdict:
+    """The verdict on the rule that owns the causes: the first that is not known is made smaller."""
     started = time.perf_counter()
-    owner = Judge(cause.owner, run.target, run.profile, accepted=expected.accepted)
-    owner.tally.examples = 1
-    if not owner.scope.is_known(cause.case, cause.violation):
-        owner.minimal = (cause.case, cause.violation)
-        owner.found = cause.case
+    owner = Judge(causes[0].owner, run.target, run.profile, scope=Scope(run.target, expected.accepted))
+    owner.tally.examples = len(causes)
+    new = [cause for cause in causes if not owner.scope.is_known(cause.case, cause.violation)]
+    flaky = ""
+    if new:
+        owner.minimal = (new[0].case, new[0].violation)
+        owner.found = new[0].case
         owner.shrinking.start()
-    with rare_collections():
-        owner.reduce()
-        owner.locate()
-        flaky = owner.repeat()
+        # Where the suite fails itself in the same case now, what was seen of it must not be lost.
+        with rare_collections(), contextlib.suppress(InternalError):
+            owner.reduce()
+            owner.locate()
+            flaky = owner.repeat()
     verdict = verdict_of(owner, seed, flaky, time.perf_counter() - started)
+    verdict = _with_further(verdict, _seen_again(owner, new[1 : 1 + _MOST_FURTHER]))
     return msgspec.structs.replace(verdict, found_by=run.rule.id)
+
+
+def _seen_again(owner: Judge, causes: Iterable[Cause]) -> Iterator[Further]:
+    """Those causes that are seen again in the same cases, which are plain already."""
+    for cause in causes:
+        one = Judge(owner.rule, owner.target, dataclasses.replace(owner.profile, repeats=1))
+        one.minimal = (cause.case, cause.violation)
+        again = ""
+        with contextlib.suppress(InternalError):
+            again = one.repeat()
+        if not again:
+            yield Further(cause.violation.outcome, finding_of(cause.case, cause.violation))
 
 
 class Blamed(NamedTuple):
@@ -237,8 +287,8 @@ def blame(
             run twice for several rules: what it gives does not depend on who asks.
 
     """
-    run = Judge(rule, target, profile, rule_named)
-    run.attribution.controlled, run.searches = controlled, _FEW_SEARCHES
+    run = Judge(rule, target, profile, Attribution(rule, target, rule_named, controlled))
+    run.searches = _FEW_SEARCHES
     started = time.perf_counter()
     with rare_collections():
         run.search_around(seed, shrink=False)
@@ -265,7 +315,7 @@ def first_failure(
 
     The cases are those of `judge` with the same arguments, or with ``rule_named`` of `judge_with_owners`.
     """
-    run = Judge(rule, target, profile, rule_named)
+    run = Judge(rule, target, profile, Attribution(rule, target, rule_named))
     with rare_collections():
         run.search_around(seed, shrink=False)
     return FirstFailure(run.tally.examples, run.minimal[1]) if run.minimal is not None else None

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pytest_qnn.core.engine.checking import checked, none_on_internal_error
+from pytest_qnn.core.fingerprint import Fingerprint, Traits, traits_of
 from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.target import Control, Target
+from pytest_qnn.core.target import Control, Target, TraceLike
 from pytest_qnn.core.verdict import (
     Crashed,
     FailedCall,
@@ -39,6 +40,8 @@ _LAST_CONTROLS = 50
 _CONTROL_HANGS = 3
 """Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
 case meets is the rule's own."""
+_MOST_CAUSES = 20
+"""Causes of one owner that are kept for one rule."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
 _CONTROLLED = WrongOutput | WrongRefusal | WrongSuccess | Retained | Crashed | Hung
@@ -62,20 +65,27 @@ class Attribution:
         rule: under judgement.
         target: under judgement.
         rule_named: the rule with an id; None: no other rule is asked, all that goes wrong is this rule's.
+        controlled: what was wrong in controls on this target, to which this adds its own.
 
     """
 
     def __init__(
-        self, rule: Rule[Any, Any, Any], target: Target[Any, Any], rule_named: RuleNamed | None
+        self,
+        rule: Rule[Any, Any, Any],
+        target: Target[Any, Any],
+        rule_named: RuleNamed | None = None,
+        controlled: dict[bytes, Sequence[Cause]] | None = None,
     ) -> None:
         self.rule = rule
         self.target = target
         self.rule_named = rule_named
-        self.causes: dict[str, Cause] = {}
-        """By the id of its owner: what went wrong in cases of this rule and is another one's to judge."""
-        self.controlled: dict[bytes, Sequence[Cause]] = {}
+        self.causes: dict[str, list[Cause]] = {}
+        """By the id of its owner: what went wrong in cases of this rule and is another one's to judge, each
+        thing once (`_is_same`)."""
+        self.controlled = {} if controlled is None else controlled
         """By control (`_key`): what was wrong in it."""
         self.hangs_left = _CONTROL_HANGS
+        """Of its controls, beside `Judge.hangs_left`."""
         self._last: tuple[Any, Any] | None = None
         """The case of the control that was run last, and its trace."""
 
@@ -93,7 +103,9 @@ class Attribution:
             cause = self._cause_in_controls(case, violation)
         self._last = None
         if cause is not None:
-            self.causes.setdefault(cause.owner.id, cause)
+            of_owner = self.causes.setdefault(cause.owner.id, [])
+            if len(of_owner) < _MOST_CAUSES and not any(_is_same(cause, known) for known in of_owner):
+                of_owner.append(cause)
         return cause
 
     def _cause_in_controls(self, case: Any, violation: Violation) -> Cause | None:
@@ -101,7 +113,7 @@ class Attribution:
         is_hung = isinstance(violation, Hung)
         controls = list(self._controls(case, violation))
         for control in self._known_first(controls):
-            if is_hung and self.hangs_left <= 0 and _key(control) not in self.controlled:
+            if is_hung and self._too_many_hung(control):
                 return self._known_hang(violation)
             if causes := self._fitting(control, violation):
                 if not self._is_own(causes):
@@ -122,7 +134,7 @@ class Attribution:
         A target that is wrong in every case would have all controls before it run for each case.
         """
         known = next((at for at, each in enumerate(controls) if self.controlled.get(_key(each))), 0)
-        own = [each for each in controls[:known] if self.rule.id in each.owners]
+        own = [each for each in controls[:known] if self.rule.id in each.judges]
         return [*own, *controls[known:], *(each for each in controls[:known] if each not in own)]
 
     def _fitting(self, control: Control, violation: Violation) -> Sequence[Cause]:
@@ -164,12 +176,19 @@ class Attribution:
 
     def _known_hang(self, violation: Violation) -> Cause | None:
         """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
-        hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
-        return next((known for known in hangs if _is_in_same_call(known.violation, violation)), None)
+        known = itertools.chain.from_iterable(self.causes.values())
+        hangs = (each for each in known if isinstance(each.violation, Hung))
+        return next((each for each in hangs if _is_in_same_call(each.violation, violation)), None)
+
+    def _too_many_hung(self, control: Control) -> bool:
+        """Whether the control would have to be run, and so many have hung that none is any more."""
+        return self.hangs_left <= 0 and _key(control) not in self.controlled
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
         if control.presumes is not None and self._wrong(control.presumes):
+            return ()
+        if self._too_many_hung(control):
             return ()
         key = _key(control)
         if key not in self.controlled:
@@ -183,15 +202,33 @@ class Attribution:
         if self._last is None or self._last[0] != control.case:
             self._last = None  # a trace may be large, and two are not held
             self._last = (control.case, self.target.run(control.case))
+            self.hangs_left -= _has_hung(self._last[1])
         _, trace = self._last
+        if trace.death is not None and trace.death.lost:
+            return ()  # it is the case before the control that the target was lost by
         causes = []
         for owner in map(self.rule_named, control.owners_of(trace.death)):
             # An owner for whose check the control was not made may fail itself: it keeps no other quiet.
             found = none_on_internal_error(functools.partial(checked, owner, control.case), trace)
             if isinstance(found, Violation):
                 causes.append(Cause(owner, control.case, found))
-        self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
         return causes
+
+
+def _has_hung(trace: TraceLike) -> bool:
+    return trace.death is not None and trace.death.kind == "hang"
+
+
+def _is_same(one: Cause, other: Cause) -> bool:
+    """Whether two causes of one owner are one finding: what the words say, in the same call or operators."""
+    same_kind = type(one.violation) is type(other.violation)
+    return same_kind and _mark(one) == _mark(other)
+
+
+def _mark(cause: Cause) -> Fingerprint:
+    """What tells a cause from others, whatever ranks it was met at."""
+    made = traits(cause.case, cause.violation).fingerprint
+    return msgspec.structs.replace(made, shape="")
 
 
 def call_of(violation: Violation) -> str:
@@ -214,3 +251,13 @@ def _is_in_same_call(one: Violation, other: Violation) -> bool:
 def _key(control: Control) -> bytes:
     """Of a case that several rules may own at several places in a list, each has its own result."""
     return msgspec.msgpack.encode((control.case, control.owners))
+
+
+def traits(case: Any, violation: Violation) -> Traits:
+    """By which the violation is told from others."""
+    return traits_of_data(msgspec.to_builtins(case), violation)
+
+
+def traits_of_data(data: Any, violation: Violation) -> Traits:
+    """The same, of a case that is builtins."""
+    return traits_of(violation.seen, violation.where, violation.evidence, data)

@@ -1,4 +1,4 @@
-"""What a rule says of one trace, and what every rule says of a process that did not survive the case."""
+"""What a rule says of one trace, what every rule says of a process that died, and errors of the suite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InternalError(Exception):
     """The suite itself failed in a case: a defect of this project, raised from what was raised there.
 
     Args:
-        case: the smallest in which it does.
+        case: in which it does.
 
     """
 
@@ -42,8 +42,8 @@ class UnfitAnswerError(InternalError):
 def none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -> ResultT | None:
     """What ``judge`` gives for the case; None when the suite itself fails in it.
 
-    Once there is a finding, an internal error in a later trial must not lose it: a rule may rely on how its
-    own cases are made, and fail in one that a step was removed from.
+    In a later trial or a control an internal error must not lose what was seen: a rule may rely on how its
+    own cases are made, and fail in one that a step was removed from. A target that is lost gives None too.
     """
     try:
         return judge(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core import activity
-from pytest_qnn.core.engine.attribution import Attribution, RuleNamed
+from pytest_qnn.core.engine.attribution import Attribution, traits, traits_of_data
 from pytest_qnn.core.engine.checking import (
     InternalError,
     UnfitAnswerError,
@@ -20,9 +21,8 @@ from pytest_qnn.core.engine.checking import (
     examined,
     none_on_internal_error,
 )
-from pytest_qnn.core.engine.scope import Scope, traits, traits_of_data
+from pytest_qnn.core.engine.scope import Scope
 from pytest_qnn.core.fingerprint import Fingerprint, fits
-from pytest_qnn.core.known_failures import KnownFailure
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.search import Search
@@ -39,6 +39,8 @@ from pytest_qnn.core.verdict import (
 
 _UNSUPPORTED_CASES = 5
 """Cases that prove that the target lacks support, after which a rule that examined nothing is given up."""
+_LAST_HANG = 1
+"""Of the budget of hangs: kept for `Judge.repeat`."""
 _CHANCES = 20
 """Runs in which a case must show alone once more what it has shown in company, where that is chance."""
 _KEPT = 4 << 20
@@ -57,7 +59,7 @@ _FIRST_COMPANIES = (1, 1, _UNSUPPORTED_CASES - 2)
 and after these companies a rule is given up whose every case was unsupported."""
 _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
-MOST_SEARCHES = 12
+_MOST_SEARCHES = 12
 """Searches of one rule: the first, and one around each cause that was found."""
 _FURTHER_SHARE = 1 / 8
 """Of the cases of the budget of shrinking, for the first finding beside the first."""
@@ -77,17 +79,24 @@ class Tally:
     what: str = ""
     """What things."""
     unsupported: str = ""
-    """Why the last case showed nothing that the target supports."""
+    """Why the target has not what the rule is about, by the last case that showed so; empty: none did."""
     unsupported_cases: int = 0
     """Cases that prove that it does not."""
     no_cases: str = ""
-    """Why there is no case to run."""
+    """Why there is no case to run, or none whose trace can be judged."""
     only_in_company: int = 0
     """Cases that broke the rule after others in one process, and neither alone nor joined with them."""
     large: set[bytes] = dataclasses.field(default_factory=set)
     """Cases, encoded, that gave too much to be judged."""
     unexamined_case: Any = None
-    """A case in which the rule examined nothing: the smallest, which is tried first."""
+    """The first case in which the rule examined nothing."""
+
+    def add(self, other: Tally) -> None:
+        """What was seen behind a finding."""
+        self.examples += other.examples
+        self.examined += other.examined
+        self.only_in_company = other.only_in_company
+        self.large |= other.large
 
 
 class Judge:
@@ -95,11 +104,12 @@ class Judge:
 
     There are three budgets, because three things cost time in different ways:
 
-    1. ``examples`` (`Profile.examples`): cases of the search, up to the first failure. A rule that has
+    1. `Profile.examples`: cases of the search, up to the first failure. A rule that has
        examined nothing after `_UNSUPPORTED_CASES` proofs of no support ends it early.
     2. ``shrinking`` (`_ShrinkBudget`): cases, and seconds, after the first failure, to make it smaller.
     3. ``hangs_left`` (`Profile.hang_budget`): cases that may hang, before and after the first failure, since
-       each takes the whole ``--qnn-timeout``. The last one is kept for `repeat`.
+       each takes the whole ``--qnn-timeout``. The last one is kept for `repeat`; where it is the only one
+       that is left, the search ends.
 
     A case whose result is known is never run again for the search, and costs no budget.
     """
@@ -109,8 +119,8 @@ class Judge:
         rule: Rule[Any, Any, Any],
         target: Target[Any, Any],
         profile: Profile,
-        rule_named: RuleNamed | None = None,
-        accepted: Sequence[KnownFailure] = (),
+        attribution: Attribution | None = None,
+        scope: Scope | None = None,
         tried_first: Sequence[Any] = (),
     ) -> None:
         self.rule = rule
@@ -118,10 +128,10 @@ class Judge:
         self.profile = profile
         self.tried_first = tried_first
         """Cases of earlier runs, before any that is drawn."""
-        self.attribution = Attribution(rule, target, rule_named)
-        self.scope = Scope(target, accepted)
+        self.attribution = attribution or Attribution(rule, target)
+        self.scope = scope or Scope(target)
         self.tally = Tally()
-        self.searches = MOST_SEARCHES
+        self.searches = _MOST_SEARCHES
         self.last = 0
         """The number of the case that was judged last."""
         self.shrinking = _ShrinkBudget(
@@ -155,7 +165,7 @@ class Judge:
                 return
             drawn = Search(cases, examples, seed, whole=self.profile.whole(self.rule))
             self.search(drawn, begin=begin, shrink=shrink)
-            if self.scope.facts is facts or self.minimal is not None:
+            if self.scope.facts is facts or self.minimal is not None or self.hung_too_often:
                 return
             # Cases before the one that met the cause are judged, if the rule has looked at something in them.
             begin = self.last if self.tally.examined else 0
@@ -191,10 +201,15 @@ class Judge:
                 self.shrinking.start()
                 cases.shrink(failed, self._still_fails)
                 return
-            if self.scope.facts is not facts:
-                return  # the cases were drawn for what is known to be wrong
+            if self.scope.facts is not facts or self.hung_too_often:
+                return  # the cases were drawn for what is known to be wrong, or each may take its whole time
             if not self.tally.examined and self.tally.unsupported_cases >= _UNSUPPORTED_CASES:
                 return
+
+    @property
+    def hung_too_often(self) -> bool:
+        """Whether so many cases have hung that none may any more."""
+        return self.hangs_left <= min(_LAST_HANG, self.profile.hang_budget - 1)
 
     def _companies(self, numbered: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
         """The cases in pieces that are run together: one by one in this process, several in a child.
@@ -213,7 +228,9 @@ class Judge:
 
     def _first_failure(self, company: list[tuple[int, Any]]) -> int | None:
         """Run the cases; the number of the first that broke the rule, which is then `minimal`."""
-        new = [(index, case) for index, case in company if msgspec.msgpack.encode(case) not in self.known]
+        by_key: dict[bytes, tuple[int, Any]] = {}
+        by_key |= {msgspec.msgpack.encode(case): (index, case) for index, case in reversed(company)}
+        new = sorted((index, case) for key, (index, case) in by_key.items() if key not in self.known)
         fit = [(index, case) for index, case in new if not self._unfit(case)]
         traces = self._carried_out([case for _, case in fit])
         together = len(fit) > 1
@@ -241,7 +258,7 @@ class Judge:
             if self.minimal is not None:
                 self._keep([case for _, case in fit[position + 1 :]], traces)
                 return index
-            if self.scope.facts is not facts:
+            if self.scope.facts is not facts or self.hung_too_often:
                 return None
             if together and self.tally.only_in_company:  # the rest of them are alone already
                 rest = [[case] for _, case in fit[position + 1 :]]
@@ -269,15 +286,20 @@ class Judge:
     def _keep(self, cases: Sequence[Any], traces: Iterator[tuple[Any, list[Any]]]) -> None:
         """What the rest of a company has given, for the search behind what failed in it: it ran already.
 
-        Nothing is looked for behind a hang, nor behind what is measured (`behind`).
+        Not so behind a death, where the rest begins in another process when it is asked for, and where all
+        cases are alone. Nothing is looked for behind a hang, nor behind what is measured (`behind`).
         """
-        if not self.target.isolated or self.minimal is None or isinstance(self.minimal[1], Hung | Measured):
+        ended = Crashed | Hung | Measured
+        alone = not self.target.isolated or self.tally.only_in_company
+        if alone or self.minimal is None or isinstance(self.minimal[1], ended):
             return
         # Whatever goes wrong comes again where the case is needed.
         with contextlib.suppress(Exception):
             room = _KEPT
             for case in cases:
                 trace, before = next(traces)
+                if trace.death is not None:
+                    return
                 room -= len(msgspec.msgpack.encode(trace))
                 if room < 0:
                     return
@@ -286,7 +308,7 @@ class Judge:
     def _joined(self, cases: list[Any]) -> None:
         """Judge as one case those that ran in a child that died, which none of them does alone."""
         case = self.target.joined(cases)
-        violation = None if case is None else none_on_internal_error(self._run, case)
+        violation = None if case is None else none_on_internal_error(self._run_again, case)
         if isinstance(violation, Crashed | Hung):
             if self._own(case, violation) is not None:
                 self.minimal = (case, violation)
@@ -319,9 +341,9 @@ class Judge:
                 return None
             self.tally.examples += 1
             activity.doing("shrinking a finding of" if self.minimal is not None else "judging")
-            found = self._run(case)
+            found = self._run_again(case)
             if found is not None and self.rule.by_chance and self.minimal is not None:
-                found = self._run(case)
+                found = self._run_again(case)
             self.known[key] = self._own(case, found)
         return self.known[key]
 
@@ -400,7 +422,8 @@ class Judge:
 
         The place is the call; of a delegate's wrong numbers and deaths the operators, too. Nothing is looked
         for behind a hang, each further one of which takes the whole time of a case, or behind what is
-        measured, which is in no place. What was learned so far is kept: no case is run twice.
+        measured, which is in no place. What was learned so far is kept: only what failed elsewhere is run
+        again.
         """
         if self.minimal is None or isinstance(self.minimal[1], Hung | Measured):
             return None
@@ -411,9 +434,9 @@ class Judge:
             return None
         place = Fingerprint(call=mark.call, operators=operators)
         profile = dataclasses.replace(self.profile, repeats=1)
-        other = Judge(self.rule, self.target, profile)
-        other.attribution, other.scope = self.attribution, self.scope.behind(place)
+        other = Judge(self.rule, self.target, profile, self.attribution, self.scope.behind(place))
         other.kept, other.hangs_left = self.kept, self.hangs_left
+        other.tally.only_in_company = self.tally.only_in_company
         # Few cases, but all of the seconds: otherwise it would depend on load how small a case becomes.
         other.further_share = self.further_share * _NEXT_SHARE
         cases = int(self.profile.shrink_budget(isolated=self.target.isolated) * self.further_share)
@@ -441,7 +464,7 @@ class Judge:
             # Each run costs the whole time of a case. Where it was made smaller, the larger one has hung too.
             times = 1 if case == self.found else 0
         try:
-            again = [self._run(case) for _ in range(times)]
+            again = [self._run_again(case) for _ in range(times)]
         except TargetLost:
             return ""  # nothing can be run any more, which is no doubt about what was seen
         failed = 1 + sum(found is not None for found in again)
@@ -480,6 +503,14 @@ class Judge:
             raise InternalError(case) from error
         return self._judged(case, trace)
 
+    def _run_again(self, case: Any) -> Violation | None:
+        """`_run`, behind something that was seen already.
+
+        Raises:
+            TargetLost: the target cannot be loaded any more, which is the doing of what was seen before.
+        """
+        return self._run(case, functools.partial(_run_or_lost, self.target))
+
     def _judged(self, case: Any, trace: TraceLike, before: Sequence[Any] = ()) -> Violation | None:
         """Judge the trace; only what is learned of the target is remembered.
 
@@ -496,6 +527,7 @@ class Judge:
             return self._run(case)
         if before and violation is not None:
             if self.scope.place(case, violation) is not None:
+                self.hangs_left -= isinstance(violation, Hung)
                 return violation  # as it would be alone; what it means, `_own` says
             in_company = violation
             try:
@@ -513,7 +545,7 @@ class Judge:
     def _again(self, case: Any) -> Violation | None:
         """What the case does alone that broke the rule in company; where that is chance it has many."""
         for _ in range(_CHANCES if self.rule.by_chance else 1):
-            if (violation := self._run(case)) is not None:
+            if (violation := self._run_again(case)) is not None:
                 return violation
         return None
 
@@ -542,6 +574,13 @@ class Judge:
         self.tally.examined += looked.count
         self.tally.what = looked.what
         return None
+
+
+def _run_or_lost(target: Target[Any, Any], case: Any) -> TraceLike:
+    trace: TraceLike = target.run(case)
+    if trace.death is not None and trace.death.lost:
+        raise TargetLost(trace.death.detail)
+    return trace
 
 
 class _ShrinkBudget:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from pytest_qnn.core.engine.attribution import Cause, call_of
-from pytest_qnn.core.fingerprint import Fingerprint, Traits, fits, traits_of
+from pytest_qnn.core.engine.attribution import Cause, call_of, traits
+from pytest_qnn.core.fingerprint import Fingerprint, fits
 from pytest_qnn.core.known_failures import KnownFailure
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Crashed, Hung, Violation
 
 
 class Scope:
-    """Facts for which cases are drawn, and what is no failure of them.
+    """The facts for which cases are drawn, and which violations in them are passed over.
 
     Args:
         target: under judgement.
@@ -27,7 +25,7 @@ class Scope:
     def __init__(
         self,
         target: Target[Any, Any],
-        accepted: Sequence[KnownFailure],
+        accepted: Sequence[KnownFailure] = (),
         passed_over: Sequence[Fingerprint] = (),
     ) -> None:
         self.target = target
@@ -49,7 +47,10 @@ class Scope:
         return other
 
     def is_known(self, case: Any, violation: Violation) -> bool:
-        """Whether the failure is expected. The search then goes on around it, without its kind of node."""
+        """Whether the failure is expected, or where a finding was made before.
+
+        The search then goes on around it, without its kind of node.
+        """
         place = self.place(case, violation)
         if place is not None:
             self._go_around(case, violation, place.operators)
@@ -65,7 +66,7 @@ class Scope:
         return False
 
     def place(self, case: Any, violation: Violation) -> Fingerprint | None:
-        """The place of the finding behind which is searched, if it is there."""
+        """The place of an earlier finding that the violation is in; None: it is in none."""
         if not self.passed_over:
             return None
         seen = traits(case, violation)
@@ -80,13 +81,3 @@ class Scope:
                 facts, self.facts = self.facts, self.target.around(self.facts, control.case)
                 if self.facts is not facts:
                     return
-
-
-def traits(case: Any, violation: Violation) -> Traits:
-    """By which the violation is told from others."""
-    return traits_of_data(msgspec.to_builtins(case), violation)
-
-
-def traits_of_data(data: Any, violation: Violation) -> Traits:
-    """The same, of a case that is builtins."""
-    return traits_of(violation.seen, violation.where, violation.evidence, data)

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.engine.attribution import traits
 from pytest_qnn.core.engine.judging import Judge
-from pytest_qnn.core.engine.scope import traits
 from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, Violation
 
 
@@ -65,6 +65,16 @@ def finding_of(case: Any, violation: Violation) -> Finding:
     )
 
 
+def _note(run: Judge) -> str:
+    """What a reader should know of the search."""
+    number = len(run.tally.large)
+    large = f"cases that gave too much to be judged: {number}" if number else ""
+    number = run.profile.hang_budget - run.hangs_left
+    ended = run.hung_too_often and run.minimal is None
+    hung = f"the search ended early: {number} cases hung" if ended else ""
+    return "; ".join(filter(None, (large, hung)))
+
+
 def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:
     """The verdict on the judge's rule.
 
@@ -97,6 +107,6 @@ def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:
         flaky=flaky,
         blocked_by=tuple(sorted(run.attribution.causes)),
         only_in_company=tally.only_in_company,
-        note=f"cases that gave too much to be judged: {len(tally.large)}" if tally.large else "",
+        note=_note(run),
         known=tuple(one.text for one in run.scope.met.values()),
     )

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import fake_suite
+import msgspec
 import pytest
 from fast_run import later
 from reports import judged_by_id, judged_rules
 
-from pytest_qnn.core import printable
-from pytest_qnn.core.target import Death
+from pytest_qnn.core import engine, printable
+from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report import failure, files
 
@@ -474,3 +475,34 @@ def test_what_a_process_left_is_everywhere(
     text = next(pytester.path.glob(".pytest-qnn/*/REG-03/crash.txt")).read_text()
     assert "loaded\n" in text
     assert "QnnMem_register did not return" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "said"),
+    [
+        (TargetLost("it cannot be loaded any more"), None, "REG-01 not judged: it cannot be loaded any more"),
+        (RuntimeError("a mistake"), "inconclusive", "*internal error: RuntimeError: a mistake*"),
+    ],
+)
+def test_what_other_rules_own_is_reported_whatever_ended_the_search(
+    error: Exception,
+    verdict: str | None,
+    said: str,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge_with_owners = engine.judge_with_owners
+
+    def interrupted(rule: Any, *rest: Any) -> engine.Judged:
+        assert rule.id == "REG-01"
+        owners = judge_with_owners(fake_suite.CATALOGUE["REG-02"], *rest).verdict
+        raise engine.Interrupted((msgspec.structs.replace(owners, found_by=rule.id),)) from error
+
+    monkeypatch.setattr(engine, "judge_with_owners", interrupted)
+    result = run(pytester, ("REG-01",), "--qnn-report=out.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+    found = {rule["id"]: rule["verdict"] for rule in judged_rules(report())}
+    assert found == {"REG-02": "fail", **({"REG-01": verdict} if verdict else {})}
+    assert ("REG-01" in report()["not_judged"]) is (verdict is None)
+    result.stdout.fnmatch_lines([said])

@@ -1,0 +1,181 @@
+"""What a search costs where cases hang, in whatever way a hang is explained; and how often a case is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from minimal_doubles import FakeTarget, survives
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.engine import first_failure, judge, judge_with_owners, judging
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.fingerprint import Fingerprint
+from pytest_qnn.core.known_failures import Expectations, KnownFailure
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Control, Death
+from pytest_qnn.core.verdict import Examined, Level, Outcome, WrongOutput
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.qnn.trace import MemoryTrace
+
+PROFILE = PROFILES["default"]
+HANGING = 1000
+"""Cases of this size, and larger ones, hang."""
+
+
+def case_of(size: int) -> MemoryCase:
+    return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
+
+
+def size_of(case: MemoryCase) -> int:
+    return next(step.size for step in case.steps if isinstance(step, Alloc))
+
+
+def a_rule(sizes: Sequence[int], check: Callable[[Any, Any], Examined] = survives) -> Rule[Any, Any, Any]:
+    return Rule(
+        id="REG-99",
+        level=Level.MUST,
+        sentence="The target does as it should.",
+        source="the tests",
+        subject="memory",
+        cases=lambda _facts: st.sampled_from(list(sizes)).map(case_of),
+        check=check,
+    )
+
+
+def ended(kind: str, during: str) -> MemoryTrace:
+    return MemoryTrace(death=Death(kind, "so it was", 0, evidence=Evidence(during=during)))  # type: ignore[arg-type]
+
+
+class Hanging(FakeTarget):
+    """Counts cases that hang; no case has a control."""
+
+    def __init__(self, call: str = "QnnB", crash: int = 0) -> None:
+        super().__init__("memory")
+        self.call, self.crash, self.hung = call, crash, 0
+
+    def run(self, case: Any) -> Any:
+        self.cases.append(case)
+        if size_of(case) == self.crash:
+            return ended("signal", "QnnB")
+        if size_of(case) < HANGING:
+            return MemoryTrace()
+        self.hung += 1
+        return ended("hang", self.call)
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
+        return iter(())
+
+    def run_fresh(self, case: Any) -> Any:
+        return self.run(case)
+
+
+class Together(Hanging):
+    """Cases that are sent together run in one child, until one of them dies."""
+
+    isolated = True
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        alone = True
+        for case in cases:
+            trace = self.run(case)
+            yield trace, alone
+            alone = trace.death is not None
+
+
+def known(outcome: Outcome, **words: Any) -> Expectations:
+    entry = KnownFailure(
+        number=1,
+        rule="REG-99",
+        verdict=outcome,
+        fingerprint=Fingerprint(**words),
+        library={},
+        reason="it is",
+        issue="#1",
+        owner="us",
+        expires=datetime.date(2099, 1, 1),
+    )
+    return Expectations((entry,))
+
+
+@pytest.mark.parametrize("target", [Hanging, Together])
+def test_hangs_that_are_expected_are_as_many_as_the_budget_has(target: type[Hanging]) -> None:
+    rule, seen = a_rule(range(HANGING, HANGING + 200)), target()
+    verdict = judge_with_owners(
+        rule, seen, PROFILE, 1, {"REG-99": rule}.__getitem__, lambda _: known(Outcome.HANG, call="QnnB")
+    ).verdict
+    assert verdict.is_known
+    assert seen.hung <= 2 * PROFILE.hang_budget
+    assert verdict.note == "the search ended early: 4 cases hung"
+
+
+@pytest.mark.parametrize("target", [Hanging, Together])
+def test_hangs_in_the_call_of_a_crash_are_passed_over_and_as_many(target: type[Hanging]) -> None:
+    rule, seen = a_rule([1, *range(HANGING, HANGING + 200)]), target(crash=1)
+    tried: tuple[Any, ...] = (case_of(1),)
+    verdict = judge_with_owners(
+        rule, seen, PROFILE, 1, {"REG-99": rule}.__getitem__, tried_first=tried
+    ).verdict
+    assert (verdict.outcome, verdict.further) == (Outcome.CRASH, ())
+    assert 0 < seen.hung <= 2 * PROFILE.hang_budget
+
+
+class Listed:
+    """Cases of these sizes, in this order, in place of those that are drawn."""
+
+    sizes: tuple[int, ...] = (*range(1, 8), 50, *range(HANGING, HANGING + 60))
+
+    def __init__(self, *_args: Any, **_more: Any) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[MemoryCase]:
+        return map(case_of, self.sizes)
+
+
+def test_behind_a_crash_nothing_is_run_for_a_search_that_may_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(judging, "Search", Listed)
+    rule, seen = a_rule([1]), Together(crash=50)
+    found = first_failure(rule, seen, PROFILE, 1)
+    assert found is not None
+    assert (found.examples, seen.hung) == (8, 0)
+
+
+def wrong_at_5(case: MemoryCase, trace: Any) -> Examined:
+    if trace.death is None and size_of(case) == 5:
+        raise WrongOutput("0", "1")
+    return Examined(1, "outputs")
+
+
+class HangingControls(Hanging):
+    owners: tuple[str, ...] = ("OWN-01",)
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
+        return (Control(case_of(HANGING + number), self.owners) for number in range(40))
+
+
+class HangingForNobody(HangingControls):
+    owners = ()
+
+
+@pytest.mark.parametrize("target", [HangingControls, HangingForNobody])
+def test_controls_that_hang_are_no_more_than_their_budget(target: type[Hanging]) -> None:
+    rule, seen = a_rule([5], wrong_at_5), target()
+    owners = {"REG-99": rule, "OWN-01": a_rule([5])}
+    verdict = judge_with_owners(rule, seen, PROFILE, 1, owners.__getitem__).verdict
+    assert verdict.outcome is Outcome.FAIL
+    assert seen.hung == 3
+
+
+@pytest.mark.parametrize("target", [Hanging, Together])
+def test_equal_cases_are_run_once_and_counted_once(target: type[Hanging]) -> None:
+    drawn = decoded(4, lambda content: case_of(1 + content[0] % 40))
+    rule, seen = dataclasses.replace(a_rule([1]), cases=lambda _facts: drawn), target()
+    verdict = judge(rule, seen, PROFILE, 1)
+    assert verdict.examples == len(seen.cases) == len({*map(size_of, seen.cases)})

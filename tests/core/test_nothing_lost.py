@@ -1,0 +1,313 @@
+"""What was seen is not lost: by a later error, with the target, or behind another cause or a known failure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from minimal_doubles import FakeTarget, finding, survives
+
+from pytest_qnn.core.engine import InternalError, Interrupted, Judged, judge_with_owners, judging
+from pytest_qnn.core.engine.attribution import Attribution
+from pytest_qnn.core.engine.checking import died
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.fingerprint import Fingerprint
+from pytest_qnn.core.known_failures import Expectations, KnownFailure
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Control, Death, TargetLost
+from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Violation, WrongOutput
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Prepare
+from pytest_qnn.qnn.controls.calls import controls
+from pytest_qnn.qnn.trace import MemoryTrace
+
+PROFILE = PROFILES["default"]
+Check = Callable[[Any, Any], Examined]
+
+
+def case_of(size: int) -> MemoryCase:
+    return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
+
+
+def size_of(case: MemoryCase) -> int:
+    return next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+
+
+def a_rule(rule_id: str, check: Check = survives) -> Rule[Any, Any, Any]:
+    return Rule(
+        id=rule_id,
+        level=Level.MUST,
+        sentence="The target does as it should.",
+        source="the tests",
+        subject="memory",
+        cases=lambda _facts: st.just(case_of(1)),
+        check=check,
+    )
+
+
+def ended(during: str, *, lost: bool = False) -> MemoryTrace:
+    kind, detail = ("garbage", "it cannot be loaded any more") if lost else ("signal", "SIGSEGV")
+    return MemoryTrace(death=Death(kind, detail, 0, evidence=Evidence(during=during), lost=lost))  # type: ignore[arg-type]
+
+
+class Controlled(FakeTarget):
+    """Of a case of these sizes its allocation is a control, whose owner is OWN-01."""
+
+    def __init__(self, run: Callable[[Any], Any] | None = None, *sizes: int) -> None:
+        super().__init__("memory", run)
+        self.sizes = sizes
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
+        if size_of(case) in self.sizes and len(case.steps) > 1:
+            yield Control(MemoryCase(case.steps[1:]), ("OWN-01",))
+
+    def run_fresh(self, case: Any) -> Any:
+        return self.run(case)
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has the cases of given sizes be searched, in this order."""
+
+    def have(*sizes: int) -> None:
+        class Listed:
+            def __init__(self, *_args: Any, **_more: Any) -> None:
+                pass
+
+            def __iter__(self) -> Iterator[MemoryCase]:
+                return map(case_of, sizes)
+
+            def shrink(self, *_args: Any) -> None:
+                pass
+
+        monkeypatch.setattr(judging, "Search", Listed)
+
+    return have
+
+
+def judged(
+    target: FakeTarget, check: Check = survives, owner: Check = survives, accepted: Expectations | None = None
+) -> Judged:
+    rules = {"REG-99": a_rule("REG-99", check), "OWN-01": a_rule("OWN-01", owner)}
+    return judge_with_owners(
+        rules["REG-99"],
+        target,
+        PROFILE,
+        1,
+        rules.__getitem__,
+        lambda rule: accepted if accepted and rule == "OWN-01" else Expectations(),
+    )
+
+
+def seen_at(**words: str) -> Check:
+    """A check that sees these wrong outputs, by size."""
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if word := words.get(f"size_{size_of(case)}"):
+            raise WrongOutput("0", word)
+        return Examined(1, "outputs")
+
+    return check
+
+
+def expecting(seen: str) -> Expectations:
+    entry = KnownFailure(
+        number=1,
+        rule="OWN-01",
+        verdict=Outcome.FAIL,
+        fingerprint=Fingerprint(seen=seen),
+        library={},
+        reason="it is",
+        issue="#1",
+        owner="us",
+        expires=datetime.date(2099, 1, 1),
+    )
+    return Expectations((entry,))
+
+
+APPLES_AND_PEARS = seen_at(size_1="apples", size_2="pears")
+
+
+def test_an_expected_failure_of_the_owner_hides_no_other_one_of_it(listed: Callable[..., None]) -> None:
+    listed(1, 2)
+    found = judged(Controlled(None, 1, 2), APPLES_AND_PEARS, APPLES_AND_PEARS, expecting("apples"))
+    (owners,) = found.handed_over
+    assert (owners.outcome, finding(owners).seen, owners.is_known) == (Outcome.FAIL, "pears", False)
+    assert owners.is_red(strict=False)
+    assert len(owners.known) == 1
+
+
+def test_all_that_an_owner_has_to_answer_for_is_handed_over_the_worst_first(
+    listed: Callable[..., None],
+) -> None:
+    listed(1, 2, 3)
+    target = Controlled(lambda case: ended("QnnA") if size_of(case) == 3 else MemoryTrace(), 1, 2, 3)
+    (owners,) = judged(target, APPLES_AND_PEARS, APPLES_AND_PEARS).handed_over
+    assert (owners.outcome, finding(owners).evidence.during) == (Outcome.CRASH, "QnnA")
+    assert [each.finding.seen for each in owners.further] == ["apples", "pears"]
+
+
+def test_one_thing_that_is_wrong_at_several_sizes_is_handed_over_once(listed: Callable[..., None]) -> None:
+    listed(1, 2, 3)
+    wrong = seen_at(size_1="7 apples", size_2="8 apples", size_3="9 apples")
+    (owners,) = judged(Controlled(None, 1, 2, 3), wrong, wrong).handed_over
+    assert owners.further == ()
+
+
+def test_a_target_that_is_lost_in_a_control_was_lost_by_the_case(listed: Callable[..., None]) -> None:
+    state = {"ended": False, "told": False}
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        if state["told"]:
+            raise TargetLost("it cannot be loaded any more")
+        if state["ended"]:
+            state["told"] = True
+            return ended("", lost=True)
+        state["ended"] = size_of(case) == 3
+        return ended("QnnMem_register") if state["ended"] else MemoryTrace()
+
+    listed(1, 2, 3, 4)
+    verdict, handed_over = judged(Controlled(run, 3))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnMem_register")
+    assert handed_over == ()
+
+
+def test_a_target_that_is_lost_when_a_case_is_alone_was_lost_by_it(listed: Callable[..., None]) -> None:
+    class Together(Controlled):
+        isolated = True
+
+        def run_all(self, cases: Any) -> Iterator[tuple[Any, bool]]:
+            for number, case in enumerate(cases):
+                yield ended("QnnA") if size_of(case) == 6 else MemoryTrace(), number == 0
+
+    listed(*range(1, 10))
+    verdict, _ = judged(Together(lambda _case: ended("", lost=True)))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
+
+
+def failing_later(times: int) -> Check:
+    """A check that sees a wrong output so often, and fails itself then."""
+    calls = iter(range(times))
+
+    def check(_case: Any, _trace: Any) -> Examined:
+        if next(calls, None) is None:
+            raise KeyError("the suite's own")
+        raise WrongOutput("0", "1")
+
+    return check
+
+
+def test_a_check_of_the_owner_that_fails_itself_loses_neither_finding(listed: Callable[..., None]) -> None:
+    listed(1, 2)
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        raise WrongOutput("0", "1") if size_of(case) == 1 else Violation("0", "the rule's own")
+
+    verdict, (owners,) = judged(Controlled(None, 1), check, failing_later(1))
+    assert (verdict.outcome, finding(verdict).seen) == (Outcome.FAIL, "the rule's own")
+    assert (owners.rule, owners.outcome) == ("OWN-01", Outcome.FAIL)
+
+
+@pytest.mark.parametrize("error", [KeyError("the suite's own"), TargetLost("it cannot be loaded any more")])
+def test_an_error_of_a_later_case_loses_nothing_that_is_handed_over(
+    error: Exception, listed: Callable[..., None]
+) -> None:
+    listed(1, 2)
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if size_of(case) == 1:
+            raise WrongOutput("0", "1")
+        raise error
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        if size_of(case) == 2 and isinstance(error, TargetLost):
+            raise error
+        return MemoryTrace()
+
+    with pytest.raises(Interrupted) as stopped:
+        judged(Controlled(run, 1), check, seen_at(size_1="apples"))
+    (owners,) = stopped.value.handed_over
+    assert (owners.rule, owners.outcome, owners.found_by) == ("OWN-01", Outcome.FAIL, "REG-99")
+    cause = stopped.value.__cause__
+    assert error in (cause, cause.__cause__ if isinstance(cause, InternalError) else None)
+
+
+def test_an_error_behind_a_finding_loses_no_finding(listed: Callable[..., None]) -> None:
+    listed(1, 2)
+
+    class Raising(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002
+            if size_of(case) == 2:
+                raise ValueError("the suite's own")
+            return iter(())
+
+    deaths = {1: ended("Qnn1"), 2: ended("Qnn2")}
+    verdict, _ = judged(Raising(lambda case: deaths.get(size_of(case), MemoryTrace())))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "Qnn1")
+
+
+def test_the_verdict_says_what_was_seen_behind_its_finding_too(listed: Callable[..., None]) -> None:
+    listed(1, 2, 3, 4, 5)
+    check = seen_at(size_2="apples")
+    target = Controlled(lambda case: ended("QnnA") if size_of(case) == 1 else MemoryTrace(), 2)
+    verdict, (owners,) = judged(target, check, check)
+    assert (verdict.outcome, verdict.blocked_by, owners.found_by) == (Outcome.CRASH, ("OWN-01",), "REG-99")
+    assert verdict.examples >= 5
+    assert verdict.examined >= 3
+
+
+def test_what_is_measured_behind_a_finding_is_confirmed(listed: Callable[..., None]) -> None:
+    listed(1, 7)
+    runs: list[int] = []
+
+    class Chance(Controlled):
+        def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the interface's
+            if size_of(case) == 7:
+                yield case_of(8)
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        runs.append(size_of(case))
+        return ended("QnnA") if size_of(case) == 1 else MemoryTrace()
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if size_of(case) == 7 or (size_of(case) == 8 and runs.count(8) == 1):
+            raise Measured("0", "1", where="step 1")
+        return Examined(1, "cases")
+
+    verdict, _ = judged(Chance(run), check)
+    (further,) = verdict.further
+    assert size_of(msgspec.json.decode(further.finding.case, type=MemoryCase)) == 7
+
+
+def test_a_death_is_blamed_on_the_same_rule_whatever_was_seen_before() -> None:
+    """A rule that owns the deaths in one call of a control owns them also where another control is known."""
+    plain = Prepare("g0", "c0", "ElementWiseAdd", "UFIXED_POINT_8")
+    large = msgspec.structs.replace(plain, shape=(1, 9, 9, 9), graph="g1")
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        for step in case.steps:
+            if isinstance(step, Prepare):
+                return ended("QnnGraph_create" if step.shape == large.shape else "QnnGraph_finalize")
+        return MemoryTrace()
+
+    class Calls(FakeTarget):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            return controls(case, (1,), died=died)
+
+    names = "IF-01 IF-06 IF-11 IF-12 IF-13 CTX-08 CTX-09 CTX-01 PRE-10 PRE-11 EXE-21 REG-01 DRG-01 EXE-10"
+    rules = {name: a_rule(name) for name in names.split()}
+    attribution = Attribution(rules["PRE-10"], Calls("memory", run), rules.__getitem__)
+
+    def owner(*steps: Any) -> str:
+        case = MemoryCase((ContextCreate("c0"), *steps))
+        death = run(case).death
+        assert death is not None
+        cause = attribution.cause(case, died(death))
+        return cause.owner.id if cause else "PRE-10"
+
+    assert owner(plain) == "PRE-11"
+    assert owner(large, plain) == "PRE-10"
