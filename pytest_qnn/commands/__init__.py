@@ -23,7 +23,7 @@ COMMANDS = {
     "domain": "what was covered of the input domain of delegates: the table of a report",
     "expect": "enter what reports found into a file of known failures",
     "merge": "put the reports of all shards of a campaign together",
-    "verify": "judge such a folder again, without the target",
+    "verify": "judge the folder that certify wrote again, without the target",
 }
 """Name of a command, which is its module's, to what it does."""
 USAGE_ERROR = 2

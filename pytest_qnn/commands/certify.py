@@ -41,6 +41,11 @@ _TARGET = (
     "--tflite-runtime",
 )
 _TARGET_TOO = ("--tflite-delegate-precision", "--qnn-env", "--qnn-about")
+_PASSED = (
+    "Options of the target and of the submission are those of a run: "
+    f"{', '.join((*_TARGET, *_TARGET_TOO, *_GIVEN))}. "
+    f"Options that make it a trial: {', '.join(_OWN)}."
+)
 _JUDGED = (0, 1)
 """Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _INI = "pytest.ini"
@@ -109,7 +114,7 @@ def parse(arguments: Sequence[str]) -> tuple[Path, list[str]]:
         prog="python -m pytest_qnn certify",
         usage=_USAGE,
         description=__doc__,
-        epilog=_STATUS,
+        epilog=f"{_PASSED} {_STATUS}",
         allow_abbrev=False,
     )
     parser.add_argument("--to", required=True, metavar="FOLDER", help="what is written; new or empty")

@@ -1,4 +1,4 @@
-"""What was seen is not lost: by a later error, with the target, or behind another cause or a known failure."""
+"""What was seen is not lost: by a later error, with the target, or behind a cause or a known failure."""
 
 from __future__ import annotations
 
