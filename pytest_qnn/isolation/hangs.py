@@ -117,6 +117,8 @@ class Watch:
         """Whether threads of it ran, or others left them no processor, since it was last seen at work."""
         time_since = now - self._active
         ran = used.cpu - self._at_active.cpu
+        if ran < 0:
+            return True  # processes have ended for which nobody waited: what they used is counted no more
         if ran > _IDLE * time_since + _NOISE:
             return True
         wanted = ran + used.waited - self._at_active.waited

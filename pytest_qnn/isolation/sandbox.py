@@ -247,6 +247,11 @@ class Sandbox:
             self.close()
             detail = "the case brought down the process that watched over it"
             return [wire.Reply(death="garbage", detail=detail, killed=killed, supervisor_lost=True)]
+        except BaseException:
+            # Whatever a signal's handler raises, such as a time limit of the test's, or Ctrl-C: the answer
+            # that is on its way would be taken for that to the next request.
+            self.close()
+            raise
 
     def _reply(self, most: int) -> bytearray:
         """The supervisor's next message that is not empty: empty ones say that it waits for a slow child.
@@ -331,6 +336,17 @@ class Sandbox:
         return self._start()
 
     def _start(self) -> wire.Ready:
+        """Start the supervisor; what there is of one that was not started to its end is ended."""
+        try:
+            return self._started()
+        except OSError as error:
+            self.close()
+            raise NoProcess(why_no_process(error)) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _started(self) -> wire.Ready:
         ours, theirs = socket.socketpair()
         self._connection = ours
         self._ended_for_memory = processes.ended_for_memory()
@@ -345,17 +361,13 @@ class Sandbox:
         # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
-            try:
-                self._process = supervisors.start(
-                    self._spec,
-                    arguments,
-                    theirs,
-                    self._stderr,
-                    _environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
-                )
-            except OSError as error:
-                self.close()
-                raise NoProcess(why_no_process(error)) from None
+            self._process = supervisors.start(
+                self._spec,
+                arguments,
+                theirs,
+                self._stderr,
+                _environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
+            )
         try:
             ready = decoded(_READY, self._receive(time.monotonic() + _LOAD_TIMEOUT, wire.MAX_WORDS))
         except (wire.Closed, msgspec.DecodeError):

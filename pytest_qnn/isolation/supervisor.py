@@ -57,6 +57,7 @@ _STACK_LIMIT = 64 << 20
 
 _LONGEST_TEXT = 1000
 """Characters of what a child says in words."""
+_NOT_TAKEN = "it did not take its request"
 _OVERWRITTEN = "the process has written over memory that is not its own, its answers among it"
 _FULL = "what it has left in its working directory takes too long to remove"
 _REMOVING = 5.0
@@ -73,6 +74,7 @@ _WORK = msgspec.msgpack.Decoder(wire.Work)
 def main() -> None:
     """Serve requests until the pytest process closes the connection."""
     fd, mode, warm, apart, memory, timeout, root, spec = sys.argv[1:9]
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, the status of a child would be lost
     processes.gain_no_privileges()
     connection = socket.socket(fileno=int(fd))
     try:
@@ -236,7 +238,9 @@ class _Server:
         hangs = self._watched(child, work, start_timeout)
         # Kill and wait before anything is read: until then the target may still write to the slot.
         status = child.end()
-        begun = child.slot.begun
+        begun = child.slot.begun and hangs != _NOT_TAKEN
+        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+            hangs = ""  # it has ended by itself since it was looked at
         step, stopped, payloads = child.slot.result()
         wanted = len(work.requests)
         payloads = payloads[:wanted]  # more are none that the child was asked for
@@ -294,7 +298,7 @@ class _Server:
             if self._left_alone():
                 return "nobody waits for it any more"
             if not child.slot.begun and time.monotonic() - started > start_timeout:
-                return "it did not take its request"
+                return _NOT_TAKEN
             why = watch.hangs(child.slot.answered, child.slot.progress()[0])
             if why:
                 return why

@@ -308,8 +308,11 @@ class Connection:
                 return  # the first of what was asked again has ended it: as in `_send`
             except TimeoutError as error:
                 problem = Unusable(f"{FLAG}: {self._how_it_ended(error)}")
+        why = f"{problem} (the connection was lost: {how})"
+        for number, pending in self._pending.items():
+            pending.take(Answer(number, failure="unusable", text=why))  # who asked ahead still waits for it
         self._pending.clear()
-        raise Unusable(f"{problem} (the connection was lost: {how})")
+        raise Unusable(why)
 
     def _ask_again(self) -> None:
         assert self._stream is not None

@@ -218,6 +218,11 @@ class _Servers:
                 if server := self._servers.pop(key, None):
                     server.give_up()
                 return None
+            except BaseException:
+                # As in `Sandbox._replies`: its answer would be taken for that to the next request.
+                if server := self._servers.pop(key, None):
+                    server.give_up()
+                raise
             self._failures = 0
             return made
 
@@ -279,6 +284,7 @@ def start(
     Raises:
         OSError: there is no process for it.
     """
+    _collect_children()
     files = connection.fileno(), stderr.fileno()
     arguments = (*arguments, spec.text())
     forked = _SERVERS.make(spec, arguments, environment, files)
@@ -291,6 +297,16 @@ def start(
         env=environment,
         start_new_session=True,
     )
+
+
+def _collect_children() -> None:
+    """Have the kernel keep the status of children, also where whoever started pytest ignores SIGCHLD.
+
+    A program keeps what is ignored when it starts another one. Only the main thread can change it.
+    """
+    ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _key(module: str, ahead: str | None, environment: Mapping[str, str]) -> _Key:
