@@ -280,7 +280,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             strict: a SHOULD that fails counts (``--qnn-strict``).
         """
-        if self.unexpected:
+        if self.unexpected or self.traceback:
             return True
         if self.outcome in (Outcome.PASS, Outcome.UNSUPPORTED) or self.is_blocked or self.is_known:
             return False
@@ -303,7 +303,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "known", "unsupported", "pass")
-"""Which of several verdicts on one rule is kept, by `Verdict.shown`: a pass never hides a finding."""
+"""Which of several verdicts on one rule is kept, by `Verdict.shown`: a pass never hides a finding. Those for
+which a run fails come before all others: a SHOULD that fails does not hide a contradiction."""
 
 
 def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
@@ -325,6 +326,7 @@ def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
     if not own:
         return None
     in_order = sorted(own, key=lambda each: each.block)
+    unexplained = own[0].outcome is Outcome.INCONCLUSIVE and not own[0].blocked_by
     # A verdict without a finding (a worker was killed) would look like a known one beside what is known.
     told = in_order if own[0].is_known or own[0].finding else own[:1]
     return msgspec.structs.replace(
@@ -333,7 +335,8 @@ def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
         examined=sum(each.examined for each in own),
         what=next((each.what for each in in_order if each.what), ""),
         seconds=sum(each.seconds for each in in_order),
-        blocked_by=tuple(sorted({owner for each in own for owner in each.blocked_by})),
+        # What explains another block does not explain the one that the verdict is of.
+        blocked_by=() if unexplained else tuple(sorted({owner for each in own for owner in each.blocked_by})),
         only_in_company=sum(each.only_in_company for each in own),
         known=tuple(dict.fromkeys(text for each in told for text in each.known)),
         unexpected="; ".join(dict.fromkeys(each.unexpected for each in in_order if each.unexpected)),
@@ -351,12 +354,16 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     given = tuple(verdicts)
     own = of_blocks(given)
     others = [each for each in given if each.found_by]
-    return min([*([own] if own else []), *others], key=_place)
+    first = min([*([own] if own else []), *others], key=_place)
+    unexpected = own.unexpected if own else ""
+    return msgspec.structs.replace(first, unexpected=first.unexpected or unexpected)
 
 
-def _place(verdict: Verdict) -> tuple[int, bool, int, str]:
+def _place(verdict: Verdict) -> tuple[bool, int, bool, int, str]:
     """Where a verdict stands among those on the same rule and target, the one to keep first."""
-    return WORST_FIRST.index(verdict.shown), bool(verdict.found_by), verdict.block, verdict.found_by
+    is_red = msgspec.structs.replace(verdict, unexpected="").is_red(strict=False)
+    shown = WORST_FIRST.index(verdict.shown)
+    return not is_red, shown, bool(verdict.found_by), verdict.block, verdict.found_by
 
 
 Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]

@@ -41,6 +41,8 @@ class Gatherer:
         self._interrupted: set[str] = set()
         """Ids of workers that were interrupted, not killed."""
         self._problems: list[str] = []
+        self._swallowed = False
+        """A test was reported otherwise than its rule's verdict demands, as where a plugin runs it again."""
 
     def pytest_sessionstart(self) -> None:
         """Name the submission in a JUnit file, and prepare for a run that is ended from outside."""
@@ -125,10 +127,12 @@ class Gatherer:
         from pytest_qnn.core.verdict import Outcome
         from pytest_qnn.report import failure
         from pytest_qnn.session.judging import broken
+        from pytest_qnn.session.shards import block_seed
 
         blocks = self.session.blocks(rule.id)
         verdicts = [broken(self.session, rule, Outcome.CRASH, why, block) for block in blocks]
-        report.longrepr = f"{report.longrepr}\n{failure.text(verdicts[0], self.session.seed)}"
+        seed = block_seed(self.session.seed, verdicts[0].block)
+        report.longrepr = f"{report.longrepr}\n{failure.text(verdicts[0], seed)}"
         for verdict in verdicts:
             self.session.take(verdict)
 
@@ -148,9 +152,13 @@ class Gatherer:
         from pytest_qnn.core.verdict import Replayed, Verdict
         from pytest_qnn.session import findings
 
+        reported = report.outcome == "failed" or hasattr(report, "wasxfail")
+        strict = self.session.options.strict
         for verdict in msgspec.convert(verdicts, list[Verdict]):
             findings.hold(self.session, verdict)
             self.session.take(verdict)
+            own = not verdict.found_by and not reported
+            self._swallowed |= own and verdict.is_red(strict=strict)
         self.session.replayed += msgspec.convert(replayed, list[Replayed])
 
     @pytest.hookimpl(tryfirst=True)
@@ -161,7 +169,8 @@ class Gatherer:
         """
         self.session.close()
         lacks = any(each.claimed and each.claimed.missing for each in self.session.described.values())
-        if exitstatus == pytest.ExitCode.OK and (lacks or self._found_for_another()):
+        red = lacks or self._swallowed or self._found_for_another()
+        if exitstatus == pytest.ExitCode.OK and red:
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         elif exitstatus == pytest.ExitCode.OK and self._not_kept():
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
@@ -182,6 +191,9 @@ class Gatherer:
         self._problems = self._write(report)
         if self._problems:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+            if shard := report.get("shard"):  # what `merge` goes by
+                shard["exit_status"] = int(session.exitstatus)
+                self._write(report)
 
     def _write(self, report: dict[str, Any]) -> list[str]:
         """Write the report in all its formats; a sentence for each problem."""

@@ -388,8 +388,10 @@ def test_what_verdicts_come_to_does_not_depend_on_their_order(found: list[Verdic
     mixed = list(found)
     random.shuffle(mixed)
     assert worst(mixed).shown == worst(found).shown
-    least = min(WORST_FIRST.index(each.shown) for each in found)
+    red = [each for each in found if each.is_red(strict=False)]
+    least = min(WORST_FIRST.index(each.shown) for each in red or found)
     assert WORST_FIRST.index(worst(found).shown) == least
+    assert worst(found).is_red(strict=False) is bool(red)
     own = of_blocks(mixed)
     blocks = {each.block for each in found if not each.found_by}
     assert (own is None) == (not blocks)
@@ -398,6 +400,39 @@ def test_what_verdicts_come_to_does_not_depend_on_their_order(found: list[Verdic
             *(len(blocks), 2 * len(blocks)),
             0.5 * len(blocks),
         )
+
+
+def test_what_explains_one_block_does_not_explain_another() -> None:
+    """A MUST that could look at nothing in one block is red, whatever owner another block names."""
+    silent = verdict("inconclusive", 0, "", known=False)
+    blocked = msgspec.structs.replace(silent, block=1, blocked_by=("REG-08",))
+    passed = msgspec.structs.replace(verdict("pass", 2, "", known=False), blocked_by=("REG-08",))
+    for others in ([blocked], [passed], [blocked, passed]):
+        found = of_blocks([silent, *others])
+        assert found is not None
+        assert (found.block, found.is_blocked, found.is_red(strict=False)) == (0, False, True)
+    found = of_blocks([blocked, passed])
+    assert found is not None
+    assert found.is_blocked
+
+
+@pytest.mark.parametrize("level", [Level.SHOULD, Level.MAY])
+def test_a_failure_that_is_allowed_hides_none_that_is_not(level: Level) -> None:
+    failed = msgspec.structs.replace(verdict("fail", 0, "", known=False), level=level)
+    broken = msgspec.structs.replace(
+        verdict("inconclusive", 1, "", known=False), level=level, traceback="KeyError"
+    )
+    own = of_blocks([failed, broken])
+    assert own is not None
+    assert (own.traceback, own.is_red(strict=False)) == ("KeyError", True)
+    other = msgspec.structs.replace(verdict("contradiction", 0, "REG-02", known=False), level=level)
+    assert worst([failed, other]).is_red(strict=False) is (level is Level.SHOULD)
+
+
+def test_what_was_expected_and_not_found_is_said_whatever_another_rule_found() -> None:
+    own = msgspec.structs.replace(verdict("pass", 0, "", known=False), unexpected="entry 1 was not found")
+    other = verdict("fail", 0, "REG-02", known=True)
+    assert worst([own, other]).unexpected == "entry 1 was not found"
 
 
 def test_the_schema_of_a_verdict_by_itself_has_all_its_fields(schema: dict[str, Any]) -> None:

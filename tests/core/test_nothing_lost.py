@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,15 @@ from pytest_qnn.core.known_failures import Expectations, KnownFailure
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Death, TargetLost
-from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Violation, WrongOutput
+from pytest_qnn.core.verdict import (
+    Contradiction,
+    Examined,
+    Level,
+    Measured,
+    Outcome,
+    Violation,
+    WrongOutput,
+)
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Prepare
 from pytest_qnn.qnn.controls.calls import controls
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -311,3 +320,58 @@ def test_a_death_is_blamed_on_the_same_rule_whatever_was_seen_before() -> None:
 
     assert owner(plain) == "PRE-11"
     assert owner(large, plain) == "PRE-10"
+
+
+def test_a_death_of_a_smaller_case_is_no_milder_for_what_was_found_first(listed: Callable[..., None]) -> None:
+    listed(7)
+
+    class Smaller(Controlled):
+        def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the interface's
+            if size_of(case) == 7:
+                yield case_of(8)
+
+    target = Smaller(lambda case: ended("QnnA") if size_of(case) == 8 else MemoryTrace())
+    verdict, _ = judged(target, seen_at(size_7="apples"))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
+    assert [each.finding.seen for each in verdict.further] == ["apples"]
+
+
+def test_a_death_of_the_same_case_run_again_is_a_finding(listed: Callable[..., None]) -> None:
+    listed(7)
+    runs = iter([MemoryTrace()])
+    verdict, _ = judged(Controlled(lambda _case: next(runs, ended("QnnA"))), seen_at(size_7="apples"))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
+
+
+def test_a_target_that_is_lost_when_cases_are_joined_was_lost_by_them(listed: Callable[..., None]) -> None:
+    class Together(Controlled):
+        isolated = True
+
+        def run_all(self, cases: Any) -> Iterator[tuple[Any, bool]]:
+            for number, case in enumerate(cases):
+                yield ended("QnnA") if size_of(case) == 6 else MemoryTrace(), number == 0
+
+        def joined(self, cases: Any) -> Any:  # noqa: ARG002 - the interface's
+            return case_of(100)
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        return ended("", lost=True) if size_of(case) == 100 else MemoryTrace()
+
+    listed(*range(1, 10))
+    verdict, _ = judged(Together(run))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
+
+
+def test_a_should_that_fails_hides_no_contradiction(listed: Callable[..., None]) -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        violation = Violation if size_of(case) == 1 else Contradiction
+        found = violation("0", "1")
+        found.evidence = Evidence(during=f"Qnn{size_of(case)}")
+        raise found
+
+    listed(1, 2)
+    rule = dataclasses.replace(a_rule("REG-99", check), level=Level.SHOULD)
+    verdict = judge_with_owners(rule, Controlled(), PROFILE, 1, {"REG-99": rule}.__getitem__).verdict
+    assert verdict.outcome is Outcome.CONTRADICTION
+    assert Outcome.FAIL in {each.outcome for each in verdict.further}
+    assert verdict.is_red(strict=False)

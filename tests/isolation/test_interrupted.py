@@ -1,4 +1,4 @@
-"""What interrupts pytest while it waits for a supervisor costs one case: later answers are their own requests."""
+"""What interrupts pytest while it waits for a supervisor costs one case, and no later answer is another's."""
 
 from __future__ import annotations
 

@@ -66,10 +66,11 @@ def test_what_is_mended_passes_and_the_drawn_cases_follow(pytester: pytest.Pytes
 def test_in_the_ini_file_it_is_beside_it(pytester: pytest.Pytester, found: Path) -> None:
     pytester.makeini("[pytest]\nqnn_corpus = cases\nqnn_expect = known.toml\n")
     Path("known.toml").write_text("", encoding="utf-8")
+    case = json.loads(found.read_text(encoding="utf-8"))["case"]
     Path("below").mkdir()
     os.chdir("below")
     _, rule = judged(pytester, MUTANT, "-c", "../tox.ini", "--rootdir=..")
-    assert (rule["verdict"], rule["examined"]) == ("fail", 1)
+    assert (rule["verdict"], rule["case"]) == ("fail", case)
 
 
 def test_a_case_that_the_rule_cannot_judge_is_passed_over(pytester: pytest.Pytester, found: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -34,11 +35,13 @@ from pytest_qnn.core.verdict import (
     WORST_FIRST,
     Examined,
     Further,
+    Level,
     Measured,
     Outcome,
     Unsupported,
     Verdict,
     Violation,
+    fails,
 )
 
 __all__ = [
@@ -191,8 +194,9 @@ def _searched(run: Judge, seed: int) -> str:
 
 def _further(run: Judge, seed: int) -> Iterator[Further]:
     """What else breaks the rule, in other calls or with other operators: one finding does not hide others."""
+    yield from (Further(violation.outcome, finding_of(case, violation)) for case, violation in run.deaths)
     judge: Judge | None = run
-    for _ in range(_MOST_FURTHER):
+    for _ in range(_MOST_FURTHER - len(run.deaths)):
         judge = judge.behind() if judge is not None else None
         if judge is None:
             return
@@ -206,6 +210,8 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
         case, violation = judge.minimal
         if not again:  # else it is flaky: of the first finding that is said
             yield Further(violation.outcome, finding_of(case, violation))
+        if not run.deaths:
+            yield from (Further(died.outcome, finding_of(each, died)) for each, died in judge.deaths)
 
 
 def _with_further(verdict: Verdict, further: Iterable[Further]) -> Verdict:
@@ -214,11 +220,16 @@ def _with_further(verdict: Verdict, further: Iterable[Further]) -> Verdict:
     if verdict.finding is None or not found:
         return verdict
     own = Further(verdict.outcome, verdict.finding)
-    first, *rest = sorted((own, *found), key=lambda each: WORST_FIRST.index(each.outcome.value))
+    first, *rest = sorted((own, *found), key=functools.partial(_place, verdict.level))
     flaky = verdict.flaky if first is own else ""
     return msgspec.structs.replace(
         verdict, outcome=first.outcome, finding=first.finding, flaky=flaky, further=tuple(rest)
     )
+
+
+def _place(level: Level, each: Further) -> tuple[bool, int]:
+    """Where a finding stands among those of a rule: what fails a run first, then the worst."""
+    return not fails(each.outcome, level, strict=False), WORST_FIRST.index(each.outcome.value)
 
 
 def _handed_over(run: Judge, seed: int, expected_of: ExpectedOf) -> tuple[Verdict, ...]:

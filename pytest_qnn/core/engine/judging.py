@@ -147,6 +147,8 @@ class Judge:
         self.minimal: tuple[Any, Violation] | None = None
         self.found: Any = None
         """The first case that broke the rule, as it was drawn."""
+        self.deaths: list[tuple[Any, Violation]] = []
+        """The first death behind a milder violation: of a smaller case, or of the same one run again."""
         self.confirmed: tuple[Any, Violation] | None = None
         """The first measured finding, which was reproduced in fresh processes."""
 
@@ -308,7 +310,9 @@ class Judge:
     def _joined(self, cases: list[Any]) -> None:
         """Judge as one case those that ran in a child that died, which none of them does alone."""
         case = self.target.joined(cases)
-        violation = None if case is None else none_on_internal_error(self._run_again, case)
+        violation = None
+        with contextlib.suppress(InternalError):
+            violation = None if case is None else self._run_again(case)
         if isinstance(violation, Crashed | Hung):
             if self._own(case, violation) is not None:
                 self.minimal = (case, violation)
@@ -345,7 +349,15 @@ class Judge:
             if found is not None and self.rule.by_chance and self.minimal is not None:
                 found = self._run_again(case)
             self.known[key] = self._own(case, found)
+            self._note_death(case, self.known[key])
         return self.known[key]
+
+    def _note_death(self, case: Any, violation: Violation | None) -> None:
+        """Keep the first death that comes behind a violation that is none, so that it is not lost."""
+        death = Crashed | Hung
+        milder = self.minimal is not None and not isinstance(self.minimal[1], death)
+        if milder and isinstance(violation, death) and not self.deaths:
+            self.deaths.append((case, violation))
 
     def _own(self, case: Any, violation: Violation | None) -> Violation | None:
         """The violation; None where it is known, or a control of the case shows that another rule owns it."""
@@ -398,6 +410,8 @@ class Judge:
         if self.minimal is None or self.confirmed is None or self.minimal[0] == self.confirmed[0]:
             return
         again = none_on_internal_error(self._in_fresh_processes, self.minimal[0])
+        if isinstance(again, Crashed | Hung):
+            self._note_death(self.minimal[0], self._own(self.minimal[0], again))
         if not isinstance(again, Measured):
             self.minimal = self.confirmed
 
@@ -467,6 +481,13 @@ class Judge:
             again = [self._run_again(case) for _ in range(times)]
         except TargetLost:
             return ""  # nothing can be run any more, which is no doubt about what was seen
+        except UnfitAnswerError:
+            if isinstance(violation, Crashed | Hung):
+                return ""  # no check has seen the death, so that none which fails itself speaks against it
+            raise
+        for found in again:
+            if isinstance(found, Crashed | Hung) and not isinstance(violation, Crashed | Hung):
+                self._note_death(case, self._own(case, found))
         failed = 1 + sum(found is not None for found in again)
         return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
 
@@ -534,8 +555,15 @@ class Judge:
                 violation = self._again(case)
             except TargetLost:
                 return in_company
+            except UnfitAnswerError:
+                if isinstance(in_company, Crashed | Hung):
+                    return in_company
+                raise
             if violation is None and isinstance(in_company, Crashed | Hung):
-                self._joined([*before, case])
+                try:
+                    self._joined([*before, case])
+                except TargetLost:
+                    return in_company
             elif violation is None:
                 self.tally.only_in_company += 1
         elif isinstance(violation, Hung):

@@ -506,3 +506,22 @@ def test_what_other_rules_own_is_reported_whatever_ended_the_search(
     assert found == {"REG-02": "fail", **({"REG-01": verdict} if verdict else {})}
     assert ("REG-01" in report()["not_judged"]) is (verdict is None)
     result.stdout.fnmatch_lines([said])
+
+
+RUNS_AGAIN = """
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call" and report.failed:
+        report.outcome = "rerun"  # as a plugin has it that runs a test again, which then passes
+    return report
+"""
+
+
+def test_a_finding_fails_the_run_however_its_test_is_reported(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(RUNS_AGAIN)
+    result = run(pytester, ("REG-01", "REG-02"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["REG-02 MUST fail: *"])
