@@ -82,6 +82,14 @@ def require_deferred(case: MemoryCase, trace: MemoryTrace) -> None:
         raise Unsupported("contextCreateFromBinary with DEFER_GRAPH_INIT answers 1000, not supported")
 
 
+def require_properties(case: MemoryCase, trace: MemoryTrace) -> None:
+    """`require_deferred`, and Unsupported where the backend is not the HTP, whose properties they are."""
+    require_deferred(case, trace)
+    backend = facts_of(trace).backend_id
+    if backend not in (0, HTP_BACKEND_ID):
+        raise Unsupported(f"the properties are the HTP's (id {HTP_BACKEND_ID}); this one has id {backend}")
+
+
 def require_finalize(case: MemoryCase, trace: MemoryTrace) -> None:
     """`require_deferred`, and Unsupported where contextFinalize does not exist.
 

@@ -66,6 +66,13 @@ def require_execution(trace: MemoryTrace) -> None:
         raise Unsupported(f"property key {int(key)} ({key.name}) answers {named(facts.capabilities[key])}")
 
 
+def require_handles(trace: MemoryTrace, code: int | None) -> None:
+    """Raise Unsupported where key 502 denies memory handles, and a call with one answers so (1000)."""
+    facts, key = facts_of(trace), Property.TENSOR_SUPPORT_MEMHANDLE_TYPE
+    if code is not None and low(code) == _UNSUPPORTED and facts.capabilities and not facts.supports(key):
+        raise Unsupported(f"property key {int(key)} ({key.name}) is not supported, and the call answers so")
+
+
 def require_execute(case: MemoryCase, trace: MemoryTrace) -> None:
     """Raise Unsupported when graphs cannot be prepared, or every execute is answered "not supported".
 

@@ -13,7 +13,18 @@ from pytest_qnn.qnn.runner.worker import MemoryWorker
 from pytest_qnn.qnn.target import CODEC, MemoryTarget
 from tests.gallery.qnn.oddity import ODDITIES
 
-_MODULES = ("binaries", "buffers", "calls", "codes", "external", "handles", "memory", "tables", "texts")
+_MODULES = (
+    "backends",
+    "binaries",
+    "buffers",
+    "calls",
+    "codes",
+    "external",
+    "handles",
+    "memory",
+    "tables",
+    "texts",
+)
 _OURS = "reference:"
 
 

@@ -34,6 +34,7 @@ from pytest_qnn.qnn.rules.graphs import (
     kinds,
     require_execute,
     require_executed_memory,
+    require_handles,
 )
 from pytest_qnn.qnn.rules.judging import WRONG_OUTPUT, demand_code, demand_life, own_steps, place
 from pytest_qnn.qnn.strategies.graphs import (
@@ -692,6 +693,7 @@ def _judge_refused(
     for walked in own_steps(case, trace, lambda w: w.allowed.only(fault)):
         if not isinstance(walked.step, Execute):
             continue
+        require_handles(trace, walked.code)
         demand_code(walked, _REFUSED, because)
         for data in walked.seen.data if untouched else ():
             if data.strip(bytes([_UNTOUCHED])):

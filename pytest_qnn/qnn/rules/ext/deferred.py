@@ -35,6 +35,7 @@ from pytest_qnn.qnn.rules.binaries import (
     require_binaries,
     require_deferred,
     require_finalize,
+    require_properties,
 )
 from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_session
@@ -133,7 +134,7 @@ properties = embedded(_properties, before=1)
 )
 def ext_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0 for each property alone and for all together, each written; the alignment is a power of two."""
-    require_deferred(case, trace)
+    require_properties(case, trace)
     count = 0
     for walked, step in _asked(case, trace):
         if not walked.allowed.valid:
@@ -193,7 +194,7 @@ _WRONG = {
 )
 def ext_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """5000 for a NULL list, 5002 for no context, 5000 or 1000 for an option that there is not."""
-    require_deferred(case, trace)
+    require_properties(case, trace)
     count = 0
     for walked, _ in _asked(case, trace):
         if not walked.allowed.faults:
@@ -218,7 +219,7 @@ def ext_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 )
 def ext_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The same answers alone, together, after registering and after finalising."""
-    require_deferred(case, trace)
+    require_properties(case, trace)
     said: dict[tuple[str, int], int] = {}
     count = 0
     for walked, step in _asked(case, trace):
@@ -317,7 +318,7 @@ def ext_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
     Spill-fill: the largest of their sizes. Weights: no less than any of theirs (graphs may share weights).
     """
-    require_deferred(case, trace)
+    require_properties(case, trace)
     count = 0
     spill = _needs(case, trace, HtpContextOption.MAX_SPILLFILL_BUFFER_SIZE)
     weights = _needs(case, trace, HtpContextOption.WEIGHTS_BUFFER_SIZE)

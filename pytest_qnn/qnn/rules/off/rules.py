@@ -241,7 +241,8 @@ def _perhaps_fits(walked: Walked, own: Sequence[Walked]) -> bool:
         return False
     size, written = walked.seen.values
     whole = {each.seen.values for each in own if each.code == 0 and _is_whole(each.step)}
-    return written <= size - step.missing and whole <= {(size, written)}
+    is_bound = any(wrote < told for told, wrote in whole)
+    return written <= size - step.missing and (is_bound or whole <= {(size, written)})
 
 
 def _is_whole(step: AnyStep) -> bool:

@@ -19,13 +19,13 @@ from pytest_qnn.core.verdict import (
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Binding, Execute, GetBinary, Inspect, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.sizes import arity, io_inputs
-from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.facts import HTP_BACKEND_ID, MemoryFacts
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.binaries import demand_refused
-from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_prepared
+from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_handles, require_prepared
 from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, rows, watched
 from pytest_qnn.qnn.rules.judging import (
     call_name,
@@ -61,6 +61,8 @@ def _judge_preset(case: MemoryCase, trace: MemoryTrace, mem_type: int, because: 
         given = step.mem_types[first] if first < len(step.mem_types) else TensorMemType.RAW
         if given != mem_type or len(codes) <= first:
             continue
+        if mem_type == TensorMemType.MEMHANDLE:
+            require_handles(trace, codes[first])
         demand_code(_with_code(walked, codes[first]), _REFUSED, because)
         count += 1
     return count
@@ -213,7 +215,9 @@ def pre_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
             count += 1
     require_prepared(case, trace)
     found = rows(case, trace)
-    raw_has_buffers = any(row.raw and row.at_prepare for row in found)
+    # Seed 001 says of the HTP alone what the hint does.
+    is_htp = facts_of(trace).backend_id == HTP_BACKEND_ID
+    raw_has_buffers = is_htp and any(row.raw and row.at_prepare for row in found)
     for row in found:
         if raw_has_buffers and not row.raw and row.at_prepare:
             seen = f"{len(row.at_prepare)} of them at preparation"
