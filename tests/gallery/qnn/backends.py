@@ -70,7 +70,7 @@ class HintWithoutEffect(Odd):
     "it is no HTP (id 3), and defers initialisation: the HTP's properties of contexts are none of its",
     source="QnnHtpContext.h: QnnHtpContext_GetPropertyOption_t is the HTP's",
     seen="1000 for the alignment and the sizes",
-    tried_by="EXT-03 EXT-04 EXT-05 EXT-06",
+    tried_by="CAP-06 EXT-03 EXT-04 EXT-05 EXT-06",
 )
 class PropertiesOfItsOwn(Odd):
     backend_id = 3
