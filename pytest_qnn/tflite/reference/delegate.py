@@ -152,7 +152,7 @@ PREPARE, INIT, FREE, KERNEL_PREPARE, KERNEL_INVOKE = (
 
 Values = npt.NDArray[Any]
 
-_DTYPES = {layouts.TYPE_FLOAT32: "float32", layouts.TYPE_INT32: "int32", layouts.TYPE_INT8: "int8"}
+DTYPES = {layouts.TYPE_FLOAT32: "float32", layouts.TYPE_INT32: "int32", layouts.TYPE_INT8: "int8"}
 
 
 @dataclasses.dataclass(eq=False)
@@ -342,7 +342,7 @@ class ReferenceDelegate:
         if index == layouts.OPTIONAL_TENSOR:
             return None
         tensor = view.tensor(context, index)
-        return peek.array(tensor.data, _DTYPES[tensor.type], peek.integers(tensor.dims))
+        return peek.array(tensor.data, DTYPES[tensor.type], peek.integers(tensor.dims))
 
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
         """The result of one operator."""
@@ -355,7 +355,7 @@ class ReferenceDelegate:
             ValueError: the tensor has another number of elements.
         """
         tensor = view.tensor(context, index)
-        target = peek.array(tensor.data, _DTYPES[tensor.type], peek.integers(tensor.dims))
+        target = peek.array(tensor.data, DTYPES[tensor.type], peek.integers(tensor.dims))
         target[...] = value.reshape(target.shape)
 
     def free(self, kernel: Kernel) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.reference import delegate as trampolines
-from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.delegate import DTYPES, ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import address_of
 
 Values = npt.NDArray[Any]
@@ -59,7 +59,8 @@ class DeviceBuffers(ReferenceDelegate):
         if tensor.buffer_handle not in self.buffers:
             tensor.buffer_handle = self.new_handle(context, index)
         shape = peek.integers(tensor.dims)
-        self.buffers[tensor.buffer_handle] = np.array(value).reshape(shape)
+        # Of the tensor's type: numpy has float64 for the mean of more than 262,143 elements of float32.
+        self.buffers[tensor.buffer_handle] = np.array(value, DTYPES[tensor.type]).reshape(shape)
         tensor.data_is_stale = True
 
     def new_handle(self, context: int, index: int) -> int:  # noqa: ARG002 - for overriding steps

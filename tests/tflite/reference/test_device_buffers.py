@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from kept import keep
 
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -28,6 +31,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
+from pytest_qnn.tflite.reference.personalities import PERSONALITIES, DelegatePersonality
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import (
     AnyScriptCounts,
@@ -206,3 +210,25 @@ def test_where_buffers_are_the_tensors_memory_nothing_is_seen(
 
 def test_a_delegate_without_buffers_is_not_copied_to(run: Run) -> None:
     assert "no buffer handle" in run(*READY, *USE, CopyTo("i0"), spec="reference").steps[-1].skipped
+
+
+@pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])
+def test_a_mean_of_many_elements_is_a_result_of_its_tensors_type(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numpy has float64 for it: a buffer of eight bytes, of which none was copied into a tensor of four."""
+    copied: list[int] = []
+
+    class Watched(DeviceBuffers):
+        def copy_from(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
+            copied.append(super().copy_from(context, handle, tensor))
+            return copied[-1]
+
+    monkeypatch.setitem(PERSONALITIES, "device-buffers", DelegatePersonality("device-buffers", "", Watched))
+    tensors = (Tensor((1 << 18,)), Tensor((1,), "int32", data=bytes(4)), Tensor((1,)))
+    graph = Graph(tensors, (Node("MEAN", (0, 1), (2,), keep_dims=True),), (0,), (2,))
+    with closing(open_delegate_target([("reference:device-buffers", {})], runtime, "off", 10.0)) as target:
+        copied.clear()
+        target.run(DelegateCase(graph, (Application(),)))
+    assert copied
+    assert not any(copied)
