@@ -293,8 +293,16 @@ class Session:
 
     @property
     def not_judged(self) -> list[str]:
-        """Ids of the rules whose tests were collected and that have no verdict."""
-        return sorted(self.expected - {rule for _, _, rule in self.verdicts})
+        """Ids of the collected rules that have no verdict of their own, or have none in some seed block."""
+        judged = {
+            (rule, part.block)
+            for (_, _, rule), parts in self.parts.items()
+            for part in parts
+            if not part.found_by
+        }
+        return sorted(
+            rule for rule in self.expected if any((rule, block) not in judged for block in self.blocks(rule))
+        )
 
     @property
     def not_selected(self) -> list[str]:

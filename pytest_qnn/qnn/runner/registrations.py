@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import math
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +36,8 @@ from pytest_qnn.qnn.trace import ArrayCounts, StepSeen
 _UNION = MemDescriptor.ionInfo.offset
 BOGUS_FD = 1 << 20
 """The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
+
+_FD_SETSIZE = 1024
 
 
 @handles(ContextCreate)
@@ -211,6 +214,16 @@ def _fd(
     return number
 
 
+def _closed() -> int:
+    """The number of no open descriptor, the highest that select(2) takes.
+
+    The next one that is opened does not get it: a library that opens one for an earlier entry of the same
+    batch would make it a descriptor of that one's memory.
+    """
+    highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _FD_SETSIZE) - 1
+    return next(number for number in range(highest, -1, -1) if not os.path.lexists(f"/proc/self/fd/{number}"))
+
+
 @contextlib.contextmanager
 def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
     """A descriptor of something else than a mappable buffer, open while the call lasts."""
@@ -234,6 +247,7 @@ def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
     number = fds[0]
     if kind == "closed":
         os.close(fds.pop())
+        number = _closed()
     try:
         yield number
     finally:

@@ -84,7 +84,7 @@ class PropertiesOfItsOwn(Odd):
     "sizes-vary-below-a-bound",
     "the size of a binary is a bound, and each binary has 1 to 8 bytes that it does not need, by turns",
     source="QnnContext.h, QnnContext_getBinary: writtenBufferSize is what was written",
-    seen="a binary fits into less room than the one before it",
+    seen="a binary fits into a smaller buffer than the one before it",
     tried_by="OFF-07 OFF-11 OFF-03",
 )
 class SizesVary(Odd):
