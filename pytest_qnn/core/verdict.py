@@ -280,7 +280,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             strict: a SHOULD that fails counts (``--qnn-strict``).
         """
-        if self.unexpected or self.traceback:
+        return bool(self.unexpected) or self.is_wrong(strict=strict)
+
+    def is_wrong(self, *, strict: bool) -> bool:
+        """`is_red` by what was seen, whatever was expected and not found."""
+        if self.traceback:
             return True
         if self.outcome in (Outcome.PASS, Outcome.UNSUPPORTED) or self.is_blocked or self.is_known:
             return False
@@ -361,9 +365,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def _place(verdict: Verdict) -> tuple[bool, int, bool, int, str]:
     """Where a verdict stands among those on the same rule and target, the one to keep first."""
-    is_red = msgspec.structs.replace(verdict, unexpected="").is_red(strict=False)
-    shown = WORST_FIRST.index(verdict.shown)
-    return not is_red, shown, bool(verdict.found_by), verdict.block, verdict.found_by
+    is_wrong, shown = verdict.is_wrong(strict=False), WORST_FIRST.index(verdict.shown)
+    return not is_wrong, shown, bool(verdict.found_by), verdict.block, verdict.found_by
 
 
 Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]

@@ -372,16 +372,13 @@ class Sandbox:
             ready = decoded(_READY, self._receive(time.monotonic() + _LOAD_TIMEOUT, wire.MAX_WORDS))
         except (wire.Closed, msgspec.DecodeError):
             status, own = self._status(), self._traceback()
-            self.close()
             if own:
                 raise Unusable(f"a helper process failed before it was loaded:\n{own}") from None
             kind = KilledLoading if status == -signal.SIGKILL else Unusable
             raise kind(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
-            self.close()
             raise LoadingTakesTooLong(f"loading it took more than {_LOAD_TIMEOUT:g} s") from None
         if ready.error:
-            self.close()
             raise (NoProcess if ready.no_process else Unusable)(ready.error)
         return ready
 

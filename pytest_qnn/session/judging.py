@@ -82,7 +82,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
             )
         except engine.Interrupted as stopped:
             others = _completed_others(session, target, block, stopped.handed_over)
-            raise engine.Interrupted(others) from stopped.__cause__
+            raise engine.Interrupted(stopped.error, others) from stopped.error
         verdict = with_coverage(verdict, target, profile)
     verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
@@ -218,14 +218,21 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
         rule = checked_rule(session, item, rule_id)
         _end(session, item, [broken(session, rule, Outcome.CRASH, why, block) for block in blocks])
     verdicts: list[Verdict] = []
+    lost: Exception | None = None
     try:
         for block in blocks:
             verdicts += _judge_block(session, item, rule_id, block)
-    except (TargetLost, engine.Interrupted) as lost:
-        # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
-        _keep(item, (*verdicts, *getattr(lost, "handed_over", ())))
-        raise _failure(f"{rule_id} not judged: {lost.__cause__ or lost}") from None
-    _end(session, item, verdicts)
+    except TargetLost as reason:
+        lost = reason
+    except engine.Interrupted as stopped:
+        lost = stopped.error
+        verdicts += stopped.handed_over
+    if lost is None:
+        _end(session, item, verdicts)
+        return
+    # Not all verdicts: the report lists the rule as not judged. The first rule that met it has the finding.
+    _keep(item, verdicts)
+    raise _failure(f"{rule_id} not judged: {lost}")
 
 
 def _judge_block(session: Session, item: pytest.Item, rule_id: str, block: int) -> list[Verdict]:
@@ -241,10 +248,9 @@ def _judge_block(session: Session, item: pytest.Item, rule_id: str, block: int) 
     except TargetLost:
         raise
     except engine.Interrupted as stopped:
-        if not isinstance(stopped.__cause__, Exception) or isinstance(stopped.__cause__, TargetLost):
+        if isinstance(stopped.error, TargetLost):
             raise
-        seconds = time.perf_counter() - started
-        own = _failed(session, item, rule_id, block, stopped.__cause__, seconds)
+        own = _failed(session, item, rule_id, block, stopped.error, time.perf_counter() - started)
         return [own, *stopped.handed_over]
     except Exception as error:
         return [_failed(session, item, rule_id, block, error, time.perf_counter() - started)]

@@ -241,7 +241,7 @@ def test_an_error_of_a_later_case_loses_nothing_that_is_handed_over(
         judged(Controlled(run, 1), check, seen_at(size_1="apples"))
     (owners,) = stopped.value.handed_over
     assert (owners.rule, owners.outcome, owners.found_by) == ("OWN-01", Outcome.FAIL, "REG-99")
-    cause = stopped.value.__cause__
+    cause = stopped.value.error
     assert error in (cause, cause.__cause__ if isinstance(cause, InternalError) else None)
 
 

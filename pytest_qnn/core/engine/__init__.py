@@ -110,16 +110,18 @@ class Judged(NamedTuple):
     handed_over: tuple[Verdict, ...]
 
 
-class Interrupted(Exception):  # noqa: N818 - what it was interrupted by is its cause
-    """A search was ended by the error from which this is raised, behind findings that other rules own.
+class Interrupted(Exception):  # noqa: N818 - what it was interrupted by is the error
+    """A search was ended by an error, behind findings that other rules own.
 
     Args:
-        handed_over: the verdicts on these.
+        error: what ended it.
+        handed_over: the verdicts on these rules.
 
     """
 
-    def __init__(self, handed_over: tuple[Verdict, ...]) -> None:
+    def __init__(self, error: Exception, handed_over: tuple[Verdict, ...]) -> None:
         super().__init__()
+        self.error = error
         self.handed_over = handed_over
 
 
@@ -159,7 +161,7 @@ def judge_with_owners(
     except Exception as error:
         if not attribution.causes:
             raise
-        raise Interrupted(_handed_over(run, seed, expected_of)) from error
+        raise Interrupted(error, _handed_over(run, seed, expected_of)) from error
     further = tuple(_further(run, seed))
     verdict = _with_further(verdict_of(run, seed, flaky, time.perf_counter() - started), further)
     return Judged(_as_expected(run, expected, verdict), _handed_over(run, seed, expected_of))
@@ -194,7 +196,7 @@ def _searched(run: Judge, seed: int) -> str:
 
 def _further(run: Judge, seed: int) -> Iterator[Further]:
     """What else breaks the rule, in other calls or with other operators: one finding does not hide others."""
-    yield from (Further(violation.outcome, finding_of(case, violation)) for case, violation in run.deaths)
+    yield from _deaths(run)
     judge: Judge | None = run
     for _ in range(_MOST_FURTHER - len(run.deaths)):
         judge = judge.behind() if judge is not None else None
@@ -211,7 +213,12 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
         if not again:  # else it is flaky: of the first finding that is said
             yield Further(violation.outcome, finding_of(case, violation))
         if not run.deaths:
-            yield from (Further(died.outcome, finding_of(each, died)) for each, died in judge.deaths)
+            yield from _deaths(judge)
+
+
+def _deaths(run: Judge) -> Iterator[Further]:
+    """What was seen to end the process behind a milder finding."""
+    return (Further(violation.outcome, finding_of(case, violation)) for case, violation in run.deaths)
 
 
 def _with_further(verdict: Verdict, further: Iterable[Further]) -> Verdict:

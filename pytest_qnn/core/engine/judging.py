@@ -92,7 +92,7 @@ class Tally:
     """The first case in which the rule examined nothing."""
 
     def add(self, other: Tally) -> None:
-        """What was seen behind a finding."""
+        """Add what was seen behind a finding; that search goes on counting what is only in company."""
         self.examples += other.examples
         self.examined += other.examined
         self.only_in_company = other.only_in_company
@@ -230,9 +230,10 @@ class Judge:
 
     def _first_failure(self, company: list[tuple[int, Any]]) -> int | None:
         """Run the cases; the number of the first that broke the rule, which is then `minimal`."""
-        by_key: dict[bytes, tuple[int, Any]] = {}
-        by_key |= {msgspec.msgpack.encode(case): (index, case) for index, case in reversed(company)}
-        new = sorted((index, case) for key, (index, case) in by_key.items() if key not in self.known)
+        first: dict[bytes, tuple[int, Any]] = {}
+        for index, case in company:
+            first.setdefault(msgspec.msgpack.encode(case), (index, case))
+        new = (each for key, each in first.items() if key not in self.known)
         fit = [(index, case) for index, case in new if not self._unfit(case)]
         traces = self._carried_out([case for _, case in fit])
         together = len(fit) > 1

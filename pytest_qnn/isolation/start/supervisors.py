@@ -213,16 +213,14 @@ class _Servers:
             key = _key(module, spec.ahead, environment)
             try:
                 made = _Child(self._server(key).make(_wanted(arguments, environment), *files))
-            except (OSError, msgspec.DecodeError):
+            except BaseException as error:
+                # Its answer would be taken for that to the next request, as in `Sandbox._replies`.
+                if server := self._servers.pop(key, None):
+                    server.give_up()
+                if not isinstance(error, OSError | msgspec.DecodeError):
+                    raise
                 self._failures += 1
-                if server := self._servers.pop(key, None):
-                    server.give_up()
                 return None
-            except BaseException:
-                # As in `Sandbox._replies`: its answer would be taken for that to the next request.
-                if server := self._servers.pop(key, None):
-                    server.give_up()
-                raise
             self._failures = 0
             return made
 

@@ -38,6 +38,7 @@ BOGUS_FD = 1 << 20
 """The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
 
 _FD_SETSIZE = 1024
+"""Numbers of descriptors below it fit into an fd_set of select(2)."""
 
 
 @handles(ContextCreate)
@@ -215,7 +216,7 @@ def _fd(
 
 
 def _closed() -> int:
-    """The number of no open descriptor, the highest that select(2) takes.
+    """The number of no open descriptor, the highest that fits into an fd_set.
 
     The next one that is opened does not get it: a library that opens one for an earlier entry of the same
     batch would make it a descriptor of that one's memory.
@@ -227,6 +228,9 @@ def _closed() -> int:
 @contextlib.contextmanager
 def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
     """A descriptor of something else than a mappable buffer, open while the call lasts."""
+    if kind == "closed":
+        yield _closed()
+        return
     fds: list[int] = []
     if kind == "pipe":
         fds += os.pipe()
@@ -244,12 +248,8 @@ def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
         os.close(whole)
     else:
         fds.append(os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    number = fds[0]
-    if kind == "closed":
-        os.close(fds.pop())
-        number = _closed()
     try:
-        yield number
+        yield fds[0]
     finally:
         for fd in fds:
             os.close(fd)

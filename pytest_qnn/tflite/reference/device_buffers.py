@@ -59,7 +59,7 @@ class DeviceBuffers(ReferenceDelegate):
         if tensor.buffer_handle not in self.buffers:
             tensor.buffer_handle = self.new_handle(context, index)
         shape = peek.integers(tensor.dims)
-        # Of the tensor's type: numpy has float64 for the mean of more than 262,143 elements of float32.
+        # Of the tensor's type: numpy has float64 for the mean of more than 65,535 elements of float32.
         self.buffers[tensor.buffer_handle] = np.array(value, DTYPES[tensor.type]).reshape(shape)
         tensor.data_is_stale = True
 

@@ -496,7 +496,7 @@ def test_what_other_rules_own_is_reported_whatever_ended_the_search(
     def interrupted(rule: Any, *rest: Any) -> engine.Judged:
         assert rule.id == "REG-01"
         owners = judge_with_owners(fake_suite.CATALOGUE["REG-02"], *rest).verdict
-        raise engine.Interrupted((msgspec.structs.replace(owners, found_by=rule.id),)) from error
+        raise engine.Interrupted(error, (msgspec.structs.replace(owners, found_by=rule.id),))
 
     monkeypatch.setattr(engine, "judge_with_owners", interrupted)
     result = run(pytester, ("REG-01",), "--qnn-report=out.json")
