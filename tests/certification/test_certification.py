@@ -50,6 +50,15 @@ def found_in(bundles: Bundles, folder: Path, kind: str, number: int) -> str:
     return "; ".join(found.false)
 
 
+def verified_apart(folder: Path) -> str:
+    """What a process of its own says of a true bundle; starting another one or loading a library is refused."""
+    command = [sys.executable, "-m", "pytest_qnn", "verify", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (3, ""), result.stdout
+    assert "NOT A CERTIFICATION: profile quick, and release" in result.stdout
+    return result.stdout
+
+
 @pytest.mark.full
 def test_a_crash_and_what_passes_are_judged_again_without_the_library(
     bundles: Bundles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -61,12 +70,7 @@ def test_a_crash_and_what_passes_are_judged_again_without_the_library(
         rule for rule, verdict in sorted(verdicts(bundles.faulty).items()) if verdict == "crash"
     ]
     assert any("profile quick" in reason for reason in found.missing)
-    # In a process of its own, where starting another one or loading a library is refused.
-    command = [sys.executable, "-m", "pytest_qnn", "verify", str(bundles.conforming)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (3, "")
-    assert "vendor: ACME" in result.stdout
-    assert "NOT A CERTIFICATION: profile quick, and release" in result.stdout
+    assert "vendor: ACME" in verified_apart(bundles.conforming)
 
 
 OF_EACH_KIND = "ABI-03,DOM-01,LIFE-02,PART-01,REG-08"
@@ -81,6 +85,7 @@ def test_answers_to_every_kind_of_case_are_kept_and_judged_again(tmp_path: Path)
     assert verdicts(folder) == dict.fromkeys(OF_EACH_KIND.split(","), "pass")
     found = verify(folder)
     assert (found.false, found.violated, found.judged) == ([], [], 5)
+    verified_apart(folder)
 
 
 def test_what_a_heavy_delegate_was_judged_by_is_judged_again(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_threads_have_words_of_their_own() -> None:
 
 
 def test_where_they_are_not_watched_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_words, "_WATCHED", False)
+    monkeypatch.setattr(control_words, "_unit", lambda: None)
     watch = control_words.Watch()
     watch.look("call")
     assert watch.changes is None

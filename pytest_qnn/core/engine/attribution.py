@@ -37,9 +37,9 @@ MOST_CONTROLS = 700
 """Controls of one case: of a graph of 60 nodes each by itself, in three forms, and the whole in others."""
 _LAST_CONTROLS = 50
 """Of those: where there are more, these are the last ones, which are about the whole case."""
-_CONTROL_HANGS = 3
-"""Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
-case meets is the rule's own."""
+_CONTROL_HANGS = {False: 3, True: 1}
+"""Controls of one rule that may hang, by whether they tell only of what spoils all (`Control.spoils`). They have
+a budget of their own: without a control, a hang that any case meets is the rule's own."""
 _MOST_CAUSES = 20
 """Causes of one owner that are kept for one rule."""
 _OUTER = "Interpreter."
@@ -84,7 +84,7 @@ class Attribution:
         thing once (`_is_same`)."""
         self.controlled = {} if controlled is None else controlled
         """By control (`_key`): what was wrong in it."""
-        self.hangs_left = _CONTROL_HANGS
+        self.hangs_left = dict(_CONTROL_HANGS)
         """Of its controls, beside `Judge.hangs_left`."""
         self._last: tuple[Any, Any] | None = None
         """The case of the control that was run last, and its trace."""
@@ -113,7 +113,8 @@ class Attribution:
         is_hung = isinstance(violation, Hung)
         controls = list(self._controls(case, violation))
         for control in self._known_first(controls):
-            if is_hung and self._too_many_hung(control):
+            # Of what spoils all there may be something left to learn in the others.
+            if is_hung and not control.spoils and self._too_many_hung(control):
                 return self._known_hang(violation)
             if causes := self._fitting(control, violation):
                 if not self._is_own(causes):
@@ -182,7 +183,7 @@ class Attribution:
 
     def _too_many_hung(self, control: Control) -> bool:
         """Whether the control would have to be run, and so many have hung that none is any more."""
-        return self.hangs_left <= 0 and _key(control) not in self.controlled
+        return self.hangs_left[control.spoils] <= 0 and _key(control) not in self.controlled
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
@@ -202,7 +203,7 @@ class Attribution:
         if self._last is None or self._last[0] != control.case:
             self._last = None  # a trace may be large, and two are not held
             self._last = (control.case, self.target.run(control.case))
-            self.hangs_left -= _has_hung(self._last[1])
+            self.hangs_left[control.spoils] -= _has_hung(self._last[1])
         _, trace = self._last
         if trace.death is not None and trace.death.lost:
             return ()  # it is the case before the control that the target was lost by

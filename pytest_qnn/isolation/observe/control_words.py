@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import platform
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from pytest_qnn.core.evidence import ControlChange, ControlWords
 
@@ -31,19 +32,28 @@ _MOST: Final = 64
 """Changes that are kept of a case: one is enough to accuse."""
 
 
-def _function(name: str) -> Any:
-    """A function of the C library's mathematics; None: control words are not watched here."""
-    if platform.machine() not in {"x86_64", "AMD64"}:
-        return None
-    with contextlib.suppress(OSError):
-        # It keeps Python's lock: such a call takes less time than to give that up.
-        return getattr(ctypes.PyDLL("libm.so.6"), name, None)
-    return None
+class _Unit:
+    """The two functions of the C library, and the words with which this process began."""
 
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._get, self._set = library.fegetenv, library.fesetenv
+        self._own = _Own()
+        self.at_start: Final = self.read()
+        """Before a target is loaded."""
 
-_GET: Final = _function("fegetenv")
-_SET: Final = _function("fesetenv")
-_WATCHED: Final = _GET is not None and _SET is not None
+    def read(self) -> tuple[int, int]:
+        """The x87 control word and MXCSR of this thread, without what is no control."""
+        words = self._own.words
+        self._get(words)
+        x87, mxcsr = _STORED.unpack_from(words)
+        return x87 & _X87_CONTROL, mxcsr & _MXCSR_CONTROL
+
+    def write(self, x87: int, mxcsr: int) -> None:
+        """Set them, and leave the rest of the unit's state as it is."""
+        words = self._own.words
+        self._get(words)
+        _STORED.pack_into(words, 0, x87, mxcsr)
+        self._set(words)
 
 
 class _Own(threading.local):
@@ -53,15 +63,19 @@ class _Own(threading.local):
         self.words = ctypes.create_string_buffer(_SIZE)
 
 
-_OWN: Final = _Own()
+@functools.cache
+def _unit() -> _Unit | None:
+    """None: control words are not watched here.
 
-
-def _read() -> tuple[int, int]:
-    """The x87 control word and MXCSR of this thread, without what is no control."""
-    words = _OWN.words
-    _GET(words)
-    x87, mxcsr = _STORED.unpack_from(words)
-    return x87 & _X87_CONTROL, mxcsr & _MXCSR_CONTROL
+    Not made when this module is imported: whoever verifies a certification imports it, and loads no library.
+    """
+    if platform.machine() not in {"x86_64", "AMD64"}:
+        return None
+    try:
+        # It keeps Python's lock: such a call takes less time than to give that up.
+        return _Unit(ctypes.PyDLL("libm.so.6"))
+    except (OSError, AttributeError):
+        return None
 
 
 def leave(*, mxcsr: int = 0x1F80, x87: int = 0x037F) -> None:
@@ -69,25 +83,15 @@ def leave(*, mxcsr: int = 0x1F80, x87: int = 0x037F) -> None:
 
     Without arguments they are those that the ABI gives to a new process.
     """
-    if _WATCHED:
-        _write(x87, mxcsr)
-
-
-def _write(x87: int, mxcsr: int) -> None:
-    words = _OWN.words
-    _GET(words)
-    _STORED.pack_into(words, 0, x87, mxcsr)
-    _SET(words)
-
-
-_AT_START: Final = _read() if _WATCHED else (0, 0)
-"""Of this process, before a target is loaded."""
+    if unit := _unit():
+        unit.write(x87, mxcsr)
 
 
 def put_back() -> None:
     """Give this thread the words of the process's start: what a case has left is not the next one's."""
-    if _WATCHED and _read() != _AT_START:
-        _write(*_AT_START)
+    unit = _unit()
+    if unit and unit.read() != unit.at_start:
+        unit.write(*unit.at_start)
 
 
 class Watch:
@@ -102,24 +106,25 @@ class Watch:
     def __init__(self, *paths: str) -> None:
         self.step = -1
         """Of the case, which has begun."""
+        self._unit = _unit()
         put_back()
         self._at_loading = [change for path in paths for change in _LOADING.get(path, ())]
         self._changes: list[ControlChange] = []
 
     def look(self, where: str) -> None:
         """Note what has changed since the last look, and put it back."""
-        if not _WATCHED:
+        if self._unit is None:
             return
-        now = _read()
-        if now != _AT_START:
+        now, at_start = self._unit.read(), self._unit.at_start
+        if now != at_start:
             if len(self._changes) < _MOST:
-                self._changes.append(ControlChange(where, self.step, _words(_AT_START), _words(now)))
-            _write(*_AT_START)
+                self._changes.append(ControlChange(where, self.step, _words(at_start), _words(now)))
+            self._unit.write(*at_start)
 
     @property
     def changes(self) -> tuple[ControlChange, ...] | None:
         """What loading the libraries has changed, then what was noted; None: nothing is watched."""
-        return (*self._at_loading, *self._changes) if _WATCHED else None
+        return (*self._at_loading, *self._changes) if self._unit else None
 
 
 _LOADING: Final[dict[str, Sequence[ControlChange]]] = {}
