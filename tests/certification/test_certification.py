@@ -51,7 +51,7 @@ def found_in(bundles: Bundles, folder: Path, kind: str, number: int) -> str:
 
 
 def verified_apart(folder: Path) -> str:
-    """What a process of its own says of a true bundle; starting another one or loading a library is refused."""
+    """What a process of its own says of a true bundle; starting another or loading a library is refused."""
     command = [sys.executable, "-m", "pytest_qnn", "verify", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (3, ""), result.stdout

@@ -175,7 +175,7 @@ def test_controls_that_hang_are_no_more_than_their_budget(target: type[Hanging])
 
 
 class HangingInEveryControl(Hanging):
-    """The last control is the one that tells whose a hang is, and those before it tell only what spoils all."""
+    """The last control tells whose a hang is, and those before it tell only what spoils all."""
 
     def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
         spoiling = (Control(case_of(HANGING + number), ("OTH-01",), spoils=True) for number in range(10))
@@ -184,7 +184,9 @@ class HangingInEveryControl(Hanging):
 
 def test_controls_of_what_spoils_all_leave_hangs_for_the_others() -> None:
     rule, seen = a_rule([3 * HANGING]), HangingInEveryControl()
-    owners = {"REG-99": rule} | {name: dataclasses.replace(a_rule([5]), id=name) for name in ("OTH-01", "OWN-01")}
+    owners = {"REG-99": rule} | {
+        name: dataclasses.replace(a_rule([5]), id=name) for name in ("OTH-01", "OWN-01")
+    }
     judged = judge_with_owners(rule, seen, PROFILE, 1, owners.__getitem__)
     assert [verdict.rule for verdict in judged.handed_over] == ["OWN-01"]
     assert judged.verdict.outcome is Outcome.INCONCLUSIVE

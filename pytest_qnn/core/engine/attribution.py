@@ -38,8 +38,8 @@ MOST_CONTROLS = 700
 _LAST_CONTROLS = 50
 """Of those: where there are more, these are the last ones, which are about the whole case."""
 _CONTROL_HANGS = {False: 3, True: 1}
-"""Controls of one rule that may hang, by whether they tell only of what spoils all (`Control.spoils`). They have
-a budget of their own: without a control, a hang that any case meets is the rule's own."""
+"""Controls of one rule that may hang, by whether they tell only of what spoils all (`Control.spoils`). They
+have a budget of their own: without a control, a hang that any case meets is the rule's own."""
 _MOST_CAUSES = 20
 """Causes of one owner that are kept for one rule."""
 _OUTER = "Interpreter."

@@ -24,6 +24,8 @@ from pytest_qnn.qnn.controls.registrations import PLAIN, WRONG, registration
 _CONTEXT = (ContextCreate("c0"),)
 _NUMBERS = range(9)
 """Of rounds: the first one warms the target up, and the owners' checks want eight."""
+_CONTEXTS = range(21)
+"""The same of contexts: a bounded pool of what they leave may stay, and the check of CTX-01 wants twenty."""
 _BUFFERS = tuple(f"b{number}" for number in range(10))
 """As many as the check of CTX-10 wants."""
 
@@ -43,7 +45,7 @@ def counted(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     yield (*_CONTEXT, *buffers, *_between_looks((batch,) for _ in _NUMBERS)), "REG-28"
     again = Register("c0", (PLAIN,), ("h1",))
     yield (*registration(PLAIN), *_between_looks((again,) for _ in _NUMBERS)), "REG-28"
-    yield (Alloc("b0", 4096), *_between_looks(_left(n, "b0") for n in _NUMBERS)), "CTX-01"
+    yield (Alloc("b0", 4096), *_between_looks(_left(n, "b0") for n in _CONTEXTS)), "CTX-01"
     several = (step for number, buffer in enumerate(_BUFFERS) for step in _left(number, buffer))
     look = Observe(buffers=_BUFFERS)
     last = Observe(buffers=_BUFFERS, patient=True)

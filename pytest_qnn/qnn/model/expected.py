@@ -624,6 +624,8 @@ _CONTEXT = frozenset({int(Error.CONTEXT_ERROR_INVALID_HANDLE)})
 _GRAPH = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE)})
 _PERMITTED = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)})
 _CONFIG = frozenset({int(Error.CONTEXT_ERROR_INVALID_CONFIG), _UNSUPPORTED})
+NO_OPTION = _CONFIG | {_BINARY_ARGUMENT}
+"""What QnnContext_create may answer to an option that it has not: codes of QnnContext.h for its arguments."""
 MALFORMED = frozenset(
     {
         int(Error.CONTEXT_ERROR_CREATE_FROM_BINARY),
@@ -662,7 +664,7 @@ def context_create(model: Model, step: ContextCreate) -> Allowed:
     """Deferring is for what comes out of a binary; not deferring is the same as giving no option."""
     del model
     if step.defer:
-        return _allowed({Fault.DEFER_CREATE: _CONFIG}, set(), specified=not step.beside)
+        return _allowed({Fault.DEFER_CREATE: NO_OPTION}, set(), specified=not step.beside)
     notes: set[AnyNote] = {Note.NOT_DEFERRED} if step.defer is False else set()
     return _allowed({}, notes, specified=not step.beside)
 

@@ -302,7 +302,7 @@ class _StaleExecutes(ReferenceBackend):
         return self.stale.get(handle or 0) or super().find_registration(graph, handle)
 
 
-@faulty_backend("refused-execute-wipes", "raw outputs are cleared before handles are checked", "EXE-04")
+@faulty_backend("refused-execute-wipes", "raw outputs are cleared before handles are checked", "EXE-12")
 class _WipesOutput(ReferenceBackend):
     def graph_execute(
         self,

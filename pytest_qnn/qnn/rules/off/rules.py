@@ -55,8 +55,20 @@ from pytest_qnn.qnn.trace import InspectCounts, MemoryTrace, WrittenCounts
 
 _OFFLINE = "seed 001, Offline Prepare"
 _GATE = ("202",)
-_CLOSED = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED), int(Error.GRAPH_ERROR_GRAPH_FINALIZED)})
-"""What a tensor is refused with in a graph that is finalised, and whose context is read-only."""
+_CLOSED = frozenset(
+    map(
+        int,
+        (
+            Error.COMMON_ERROR_OPERATION_NOT_PERMITTED,
+            Error.GRAPH_ERROR_GRAPH_FINALIZED,
+            Error.TENSOR_ERROR_INVALID_HANDLE,
+            Error.TENSOR_ERROR_INVALID_TENSOR_PARAM,
+            Error.TENSOR_ERROR_UNSUPPORTED_FEATURE,
+        ),
+    )
+)
+"""What a tensor is refused with in a graph that is finalised, and whose context is read-only: QnnTensor.h
+lists for the call three codes beside that of a lack of memory, and none of them is for this."""
 _GENERAL = frozenset({int(Error.GRAPH_ERROR_GENERAL)})
 """QnnGraph.h at this code: any function of graphs may return it."""
 
@@ -345,13 +357,14 @@ altered = embedded(_altered)
     Level.MUST,
     "A context from a binary cannot be altered: creating graphs or tensors in it is refused.",
     source="QnnContext.h: QnnContext_createFromBinary; QnnCommon.h: "
-    "QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED; QnnGraph.h: QNN_GRAPH_ERROR_GRAPH_FINALIZED",
+    "QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED; QnnGraph.h: QNN_GRAPH_ERROR_GRAPH_FINALIZED; QnnTensor.h: "
+    "QnnTensor_createGraphTensor",
     subject="memory",
     cases=altered,
     gate=_GATE,
 )
 def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """GraphCreate answers 1005 or 1100, a new tensor in one of its graphs 1005 or 6024; its graphs go on."""
+    """GraphCreate answers 1005 or 1100, a new tensor in a graph 1005, 6024 or what QnnTensor.h lists."""
     _require_before(case, trace)
     count = 0
     retrieved: dict[str, str] = {}
