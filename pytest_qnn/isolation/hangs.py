@@ -5,6 +5,7 @@ something that does not come: it hangs, and more time would not help. One that c
 back one after another, may only be slow: it gets what the target's own plain case costs, times the cycles of
 its case, times `_MARGIN`, and at least the time of one case and at most `_MOST` of them. Time in which its
 threads had no processor, because others used them all, is not counted, up to `_ON_THE_CLOCK` times of a case.
+Nor is time in which whoever looks stood still himself: then the child did too (Ctrl-Z, a machine that slept).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _FIRST_LOOK = 0.05
 """Seconds. Most cases take a tenth of it, and cost nothing here."""
 _LOOKS = 10
 """In the time of a case."""
+STOOD_STILL = 1.0
+"""Seconds by which whoever waits is woken too late, if he was not stopped."""
 _LOOKING = 0.05
 """Part of the time that looks may take: each at a thousand processes takes tenths of a second."""
 
@@ -62,6 +65,8 @@ class Watch:
         """When the case began, or was first seen."""
         self._at_first: Usage | None = None
         """What was used before."""
+        self._due = math.inf
+        """When the next look is to be."""
         self._answered = 0
         self._active = self._began
         """When it was last seen at work."""
@@ -74,10 +79,12 @@ class Watch:
 
     def pause(self) -> float:
         """Seconds until the next look."""
-        taken = time.monotonic() - self._began
-        left = self._active + self._timeout - time.monotonic()
+        now = time.monotonic()
+        taken, left = now - self._began, self._active + self._timeout - now
         interval = max(min(max(taken, _FIRST_LOOK), self._timeout / _LOOKS), self._cost / _LOOKING)
-        return max(0.001, min(interval, left)) if left > 0 else 0.001
+        pause = max(0.001, min(interval, left))
+        self._due = now + pause
+        return pause
 
     def hangs(self, answered: int, progress: int) -> str:
         """Why the child hangs; empty: it does not, as far as can be seen.
@@ -89,6 +96,7 @@ class Watch:
         before = time.thread_time()
         now, used = time.monotonic(), self._usage()
         self._cost = time.thread_time() - before
+        self._pass_over(now - self._due)
         if self._at_first is None or answered != self._answered:
             self._next_case(answered, progress, now, used)
         elif progress != self._progress or self._worked(now, used):
@@ -105,6 +113,12 @@ class Watch:
         elif taken >= self._timeout:
             return self._too_long(taken, now, used)
         return ""
+
+    def _pass_over(self, late: float) -> None:
+        """Leave out of the clock what a look came too late by."""
+        if late > STOOD_STILL:
+            self._began += late
+            self._active += late
 
     def _next_case(self, answered: int, progress: int, now: float, used: Usage) -> None:
         if answered != self._answered:

@@ -21,6 +21,7 @@ from pytest_qnn.core import activity
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import processes, wire, working_directory
 from pytest_qnn.isolation.codec import decoded
+from pytest_qnn.isolation.hangs import STOOD_STILL
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.start import interpreter, supervisors
@@ -315,7 +316,11 @@ class Sandbox:
         with contextlib.closing(ExitWatch(self._process.pid)) as watch:
             while (left := deadline - time.monotonic()) > 0:
                 activity.still()
-                woken = watch.wait(min(left, _LOOK_INTERVAL), ours)
+                pause, began = min(left, _LOOK_INTERVAL), time.monotonic()
+                woken = watch.wait(pause, ours)
+                late = time.monotonic() - began - pause
+                if late > STOOD_STILL:
+                    deadline += late
                 if woken.ready:
                     return wire.receive(self._connection, deadline, most)
                 if woken.ended:

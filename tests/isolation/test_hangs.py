@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,6 +96,38 @@ def test_who_sleeps_in_each_of_many_calls_is_slow_only(tmp_path: Path) -> None:
     case = MemoryCase(tuple(ContextCreate(f"c{number}") for number in range(30)))
     with opened(tmp_path, "usleep(80000)") as target:
         assert target.run(case).death is None
+
+
+STOPPED = """
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
+from pytest_qnn.qnn.target import open_memory_target
+target = open_memory_target({library!r}, "emulated", "fork", {limit})
+case = MemoryCase(tuple(ContextCreate(f"c{{number}}") for number in range(3)))
+print("opened", flush=True)
+print(target.run(case).death)
+target.close()
+"""
+
+
+def test_time_in_which_all_of_them_are_stopped_is_nobodys(tmp_path: Path) -> None:
+    """As by Ctrl-Z, or where the machine sleeps."""
+    library = str(qnn_library(tmp_path, "usleep(600000)", before=HEADERS))
+    code = STOPPED.format(library=library, limit=LIMIT)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "opened\n"
+        time.sleep(0.3)
+        (supervisor_id, *others) = processes.descendants(client.pid)
+        for each in (client.pid, supervisor_id, *others):
+            os.kill(each, signal.SIGSTOP)
+        time.sleep(3 * LIMIT)
+        for each in (client.pid, supervisor_id):
+            os.kill(each, signal.SIGCONT)
+        time.sleep(0.3)
+        for each in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGCONT)
+        assert client.stdout.read() == "None\n"
 
 
 def test_of_many_cycles_there_is_an_end_too(tmp_path: Path) -> None:
