@@ -208,8 +208,13 @@ HELPER int odd_fd(const char* kind, size_t size) {
     return fds[0];
   }
   fds[0] = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (!strcmp(kind, "closed")) close(fds[0]);
-  return fds[0];
+  if (strcmp(kind, "closed")) return fds[0];
+  /* The lowest number would be the next descriptor's: the target may open one in the call. */
+  int high = fcntl(fds[0], F_DUPFD_CLOEXEC, 1000);
+  close(fds[0]);
+  if (high < 0) return fds[0];
+  close(high);
+  return high;
 }
 
 /* A copy of a binary, damaged in a way; its size changes with it. */
