@@ -69,7 +69,7 @@ def register(descriptor: Descriptor, context: str = "d") -> Register:
     [
         (SAVED, GetBinary("c", "x", null="size"), "null-argument", {5000}),
         (SAVED, GetBinary("c", "x", missing=1), "too-small", {5000, 5007}),
-        (SAVED, ContextCreate("x", defer=True), "defer-create", {1000, 5010}),
+        (SAVED, ContextCreate("x", defer=True), "defer-create", {1000, 5000, 5010}),
         (SAVED, ContextFromBinary("x", "b", damage="garbage"), "damaged", {5004, 5005, 5008}),
         (SAVED, ContextFromBinary("x", "b", damage="empty"), "damaged", {5000, 5004, 5005, 5008}),
         (SAVED, ContextFromBinary("x", "b", True, (12,)), "incompatible", {1000, 5010}),
