@@ -112,10 +112,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "an execute with an invalid handle ends the process, where each demands a refusal",
     ),
     "execute-bound-for-ever": ("EXE-09", "the handle of an output is refused as an input of the next graph"),
-    "execute-clears-first": (
-        "EXE-04",
-        "a refused execute changes its outputs, also with a deregistered handle",
-    ),
     "exit-with-kernels": ("ABI-08", "delegates are kept for the process's end, and what they have with them"),
     "external-stale": ("EXT-34", "memory that was taken back stays mapped for good"),
     "external-survives": ("EXT-34", "external memory outlives its context, and stays mapped"),
