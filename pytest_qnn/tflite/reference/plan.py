@@ -32,10 +32,20 @@ class PlanView:
     """Subgraphs that nodes of the plan call."""
 
 
-def read_plan(context: int, wanted: Collection[int] | None = None, *, custom: bool = False) -> PlanView:
+def read_plan(
+    context: int,
+    wanted: Collection[int] | None = None,
+    *,
+    custom: bool = False,
+    plan: tuple[int, ...] | None = None,
+) -> PlanView:
     """Read the plan, and those of its nodes that are wanted (None: all).
 
-    ``custom``: with custom operators of the suite's own.
+    Args:
+        context: the runtime's, while a delegate prepares.
+        wanted: indices.
+        custom: with custom operators of the suite's own.
+        plan: taken for the plan, which is not asked for then.
 
     Raises:
         RuntimeError: the runtime answers with an error.
@@ -43,10 +53,12 @@ def read_plan(context: int, wanted: Collection[int] | None = None, *, custom: bo
     table = layouts.Context.from_address(context)
     answer = (ctypes.c_void_p * 2)()
     first = ctypes.addressof(answer)
-    if layouts.GetExecutionPlan(table.GetExecutionPlan)(context, first):
-        raise RuntimeError("GetExecutionPlan failed")
-    # Copied at once: the array dies with the next call of GetExecutionPlan.
-    view = PlanView(peek.integers(peek.pointer(first)), {}, {}, set())
+    if plan is None:
+        if layouts.GetExecutionPlan(table.GetExecutionPlan)(context, first):
+            raise RuntimeError("GetExecutionPlan failed")
+        # Copied at once: the array dies with the next call of GetExecutionPlan.
+        plan = peek.integers(peek.pointer(first))
+    view = PlanView(plan, {}, {}, set())
     get_node = layouts.GetNodeAndRegistration(table.GetNodeAndRegistration)
     for index in view.plan:
         if wanted is not None and index not in wanted:

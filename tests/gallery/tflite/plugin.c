@@ -635,8 +635,12 @@ static const char* wrong(const char* key, const char* value) {
   (void)key; (void)value;
   return "there is no such option";
 }
-#ifdef ODD_SLOTS
+#if defined ODD_SLOTS || defined ODD_ONE
+#ifdef ODD_ONE
+enum { kSlots = 1 };
+#else
 enum { kSlots = 256 };
+#endif
 static Plugin slots[kSlots];
 static pthread_mutex_t slot_lock = PTHREAD_MUTEX_INITIALIZER;
 static Plugin* new_plugin(void) {
@@ -647,8 +651,12 @@ static Plugin* new_plugin(void) {
   if (found) {
     memset(found, 0, sizeof *found);
     found->in_use = 1;
-    note();
   }
+#ifdef ODD_ONE
+  if (!found) note();
+#else
+  if (found) note();
+#endif
   pthread_mutex_unlock(&slot_lock);
   return found;
 }

@@ -73,6 +73,13 @@ PLUGINS: dict[str, PluginOddity] = {
             "no memory is taken; NULL when all are in use",
         ),
         PluginOddity(
+            "c-one",
+            "has one delegate in static memory, and refuses another with a reason while it lives",
+            HEADER + ": NULL, with a report, is an answer of create",
+            "NULL for a second delegate",
+            meant=("OWN-06",),
+        ),
+        PluginOddity(
             "c-mapped",
             "maps memory for each kernel and each result inside it",
             "common.h: no document says which allocator a kernel uses",

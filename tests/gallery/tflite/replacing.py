@@ -66,6 +66,21 @@ class ByOperator(ReferenceDelegate):
 
 
 @oddity(
+    "no-plan-no-claims",
+    "where there is no plan it claims nothing, and succeeds",
+    "tflite/delegates/delegate_test_util.cc, FP16Delegate: nothing is claimed where no partitions can be had",
+    "success of a Prepare in which GetExecutionPlan failed",
+)
+class NoPlanNoClaims(ReferenceDelegate):
+    def read(self, context: int) -> PlanView:
+        try:
+            return super().read(context)
+        except RuntimeError:
+            note(self)
+            return PlanView((), {}, {}, set())
+
+
+@oddity(
     "empty-calls",
     "calls Replace with an empty list before and after its claim",
     "tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels: 'Ignore empty node replacement sets'",

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
-from pytest_qnn.tflite.reference.dynamic import DynamicOutputs, PropagatedDelegate
+from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, DynamicOutputs, PropagatedDelegate
 from pytest_qnn.tflite.reference.profiled import ProfiledDelegate
 from tests.gallery.tflite.odd import note, oddity
 
@@ -194,3 +194,29 @@ class PropagatedAlone(ReferenceDelegate):
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         note(self)
         return super().replace(context, nodes)
+
+
+@oddity(
+    "range-of-shapes",
+    "allows dynamic tensors, but no more than four times the elements that a kernel was prepared for first",
+    FLAGS + ": what a delegate allows is no promise for each size; facts RSZ-04: it may fail cleanly",
+    "a kernel whose prepare fails after a resize",
+)
+class RangeOfShapes(DynamicDelegate):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.first: dict[int, dict[int, int]] = {}
+
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+        tensors = [index for index in kernel.inputs if index >= 0]
+        now = {index: int(np.prod(peek.integers(view.tensor(context, index).dims))) for index in tensors}
+        first = self.first.setdefault(id(kernel), now)
+        if any(now[index] > 4 * first[index] for index in now):
+            note(self)
+            self.explain(context, "an input has more elements than this kernel was made for")
+            return layouts.ERROR
+        return super().kernel_prepare(context, kernel)
+
+    def free(self, kernel: Kernel) -> None:
+        self.first.pop(id(kernel), None)
+        super().free(kernel)

@@ -60,6 +60,18 @@ def need_functions(trace: PluginTrace) -> None:
             raise Unsupported(f"the library exports no {function}")
 
 
+def need_alone(case: PluginCase, position: int) -> None:
+    """Raises Unsupported where another delegate of the plugin lives before this step: one may be all."""
+    live = {f"kept {number}" for number in range(case.history.kept if case.history else 0)}
+    for step in case.steps[:position]:
+        if isinstance(step, Create):
+            live.add(step.name)
+        elif isinstance(step, Destroy):
+            live.discard(step.name)
+    if live:
+        raise Unsupported("no other delegate is made beside one", final=False)
+
+
 def need_options(case: PluginCase, trace: PluginTrace) -> None:
     """Raises Unsupported where the delegate was selected without options: nobody knows which it takes."""
     if not any(step.options for step in case.steps if isinstance(step, Create)):
@@ -257,6 +269,7 @@ def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
     defaults: StructSeen | None = None
     for position, step, seen in creates:
         if not seen.made and not needs:
+            need_alone(case, position)
             raise Violation(
                 "a delegate with its defaults",
                 f"NULL{_said(seen)}",
@@ -586,6 +599,7 @@ def destroys_nothing(case: PluginCase, trace: PluginTrace) -> Examined:
     worked = False
     for position, step, seen in steps(case, trace, Create):
         if not seen.made and nulls and nulls[0] < position:
+            need_alone(case, position)
             raise Violation("a delegate after destroy(NULL)", f"NULL{_said(seen)}", at(position, step))
     for _, _, seen in steps(case, trace, Apply):
         if worked:

@@ -113,6 +113,9 @@ def gives_outputs_their_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined
         raise Unsupported(f"the delegate requires propagated shapes (its flags are {flags})")
     steps = flat(case.steps)
     first = next((n for n, step in enumerate(steps) if isinstance(step, Resize)), len(steps))
+    at, failed = shapes.step_failure(case, trace, first)
+    if failed and isinstance(steps[at], Allocate):
+        raise Unsupported(f"the new shapes are refused: {failed}", final=False)  # RSZ-04 says what may be
     return _live_readings(case, trace, first, "kernels prepared again after a resize")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import itertools
 import os
 from collections.abc import Callable
 from math import prod
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime, faulty_runtime_of_scripts
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.tflite.reference.plan import PlanView
+from pytest_qnn.tflite.reference.plan import PlanView, has_node, read_plan
 from pytest_qnn.tflite.reference.previewing import Preview
 from pytest_qnn.tflite.trace import DELEGATE, DelegateTrace, ScriptTrace, Spied
 
@@ -30,13 +32,14 @@ class _IgnoresReplace(ReferenceDelegate):
         return layouts.OK
 
 
-@faulty_delegate("ignores-plan", "Succeeds where the plan cannot be read.", "ERR-01")
+@faulty_delegate("ignores-plan", "Claims nodes by their numbers where the plan cannot be read.", "ERR-01")
 class _IgnoresPlan(ReferenceDelegate):
-    def prepare(self, context: int) -> int:
+    def read(self, context: int) -> PlanView:
         try:
-            return super().prepare(context)
+            return super().read(context)
         except RuntimeError:
-            return layouts.OK
+            numbers = itertools.takewhile(functools.partial(has_node, context), itertools.count())
+            return read_plan(context, self.claim, custom=self.custom, plan=tuple(numbers))
 
 
 @faulty_delegate("claims-unread", "Claims a node that it could not read.", "ERR-02")

@@ -176,6 +176,7 @@ def removal_restores_the_cpu(case: ScriptCase, trace: ScriptTrace) -> Examined:
 
 
 _NODE = "GetNodeAndRegistration"
+_REPLACE = "ReplaceNodeSubsetsWithDelegateKernels"
 
 RefusedCalls = list[tuple[Applied, list[Call]]]
 
@@ -199,11 +200,12 @@ def refused_in_prepare(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-01",
     Level.MUST,
-    "Prepare returns an error if GetExecutionPlan, PreviewDelegatePartitioning or "
-    "ReplaceNodeSubsetsWithDelegateKernels failed. If GetNodeAndRegistration failed, it may instead continue "
-    "without the node.",
+    "Prepare returns an error if ReplaceNodeSubsetsWithDelegateKernels failed, or if GetExecutionPlan or "
+    "PreviewDelegatePartitioning failed and it claims nodes all the same. If GetNodeAndRegistration failed, "
+    "it may instead continue without the node.",
     source="tflite/core/c/common.h, TF_LITE_ENSURE_STATUS; tflite/delegates/xnnpack, "
-    "Delegate::PrepareOpsToDelegate (a node that cannot be read is skipped)",
+    "Delegate::PrepareOpsToDelegate (a node that cannot be read is skipped); tflite/delegates/"
+    "delegate_test_util.cc, FP16Delegate (claims nothing, with success, where no partitions can be had)",
     subject="delegate",
     cases=refused_in_prepare,
 )
@@ -215,7 +217,9 @@ def propagates_errors(case: DelegateCase, trace: DelegateTrace) -> Examined:
     for applied, calls in refused:
         looked_at += len(calls)
         for call in calls:
-            if call.function != _NODE and not applied.prepare_status:
+            # Who knows no plan or no partitions may also leave all nodes to others.
+            may_go_on = call.function == _NODE or (call.function != _REPLACE and not applied.claims())
+            if not may_go_on and not applied.prepare_status:
                 raise Violation(
                     f"an error of Prepare after {call.function} had failed",
                     "status 0",

@@ -303,8 +303,11 @@ def _judge(case: ScriptCase, trace: ScriptTrace, refused: str = "") -> int:
     opened = {step.interpreter: step.graph for step in flat(case.steps) if isinstance(step, Open)}
     contents: dict[str, tuple[Array, ...]] = {}
     inputs: dict[str, tuple[Array, ...]] = {}
-    judged = 0
+    judged, others = 0, case.history.kept if case.history else 0
     for number, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, MakeDelegate) and others and not seen.ok and not seen.skipped:
+            raise Unsupported(f"no other delegate is made beside one: {line(seen.message)}", final=False)
+        others += isinstance(step, MakeDelegate)
         if not seen.ok and not seen.skipped:
             _failed(type(step).__name__, seen.message, number, refused)
         if isinstance(step, SetInputs):
