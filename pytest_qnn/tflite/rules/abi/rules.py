@@ -957,6 +957,7 @@ def does_without_a_file(case: PluginCase, trace: PluginTrace) -> Examined:
             raise Violation("a delegate, or NULL and a text through report_error", "NULL without one", where)
     for position, step, seen in found:
         if step.descriptors is None and starved_ones and not seen.made:
+            need_alone(case, position)
             what = f"NULL{_said(seen)}"
             raise Violation("a delegate, now that files can be opened again", what, at(position, step))
     return Examined(len(starved_ones), "creates during which files could not be opened")
