@@ -369,6 +369,7 @@ def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
                 f"{at(position, step)}, {_shown(step)}",
             )
         if step.name != ALTERED and not seen.made:
+            need_alone(case, position)
             raise Violation("a delegate", f"NULL{_said(seen)}", f"{at(position, step)}, {_shown(step)}")
         looked_at += len(step.options)
     return Examined(looked_at, "options")
@@ -562,6 +563,7 @@ def reports_in_create_only(case: PluginCase, trace: PluginTrace) -> Examined:
             )
     for position, step, seen in creates:
         if step.report == "null" and step.name != BAD and made and made[0] and not seen.made:
+            need_alone(case, position)
             raise Violation("a delegate, as with a report_error", "NULL", at(position, step))
     return Examined(sum(step.report == "null" for _, step, _ in creates), "creates without report_error")
 
