@@ -278,7 +278,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # pytest_xdist_node_collection_finished, and workers open their targets when a test needs them.
     if _is_worker(config) or config.option.collectonly:
         return
-    expect(config.stash[SESSION], [item.name for item in session.items if _judges(item)])
+    expect(config.stash[SESSION], [item.nodeid for item in session.items if _judges(item)])
 
 
 def _judges(item: pytest.Item) -> bool:
@@ -324,6 +324,9 @@ def pytest_runtest_makereport(
         if key in item.stash:
             vars(report)[name] = item.stash[key]
             del item.stash[key]
+    # The main process of pytest-xdist knows tests by their names only.
+    if not _judges(item) and item.config.stash[SESSION].rule_of_test(item.name) is not None:
+        vars(report)["qnn_judges"] = False
     return report
 
 

@@ -78,8 +78,10 @@ class Session:
         """Ids of the rules that the options select; None: no option selects rules."""
         self.units = self._units()
         """With --qnn-shard: the seed blocks of each rule that this shard judges; None: it judges all."""
-        self.expected: set[str] = set()
-        """Ids of the rules whose tests were collected."""
+        self.collected: dict[str, str] = {}
+        """By node id of a collected test: the id of the rule that it judges by its name."""
+        self.skipped: set[str] = set()
+        """Node ids of tests that the user has skipped: they are as those that were not selected."""
         self.hung: Counter[Subject] = Counter()
         """Rules of each half that hung, of those judged in this process."""
         self.parts: dict[tuple[str, str, str], list[Verdict]] = {}
@@ -153,14 +155,20 @@ class Session:
 
         return rules.listed().get(f"{match[1].upper()}-{match[2]}")
 
-    def expect(self, names: Iterable[str]) -> None:
-        """Tests with these names or node ids are about to run: open every target that they need.
+    @property
+    def expected(self) -> set[str]:
+        """Ids of the rules whose tests were collected, and not all skipped by the user."""
+        return {rule for test, rule in self.collected.items() if test not in self.skipped}
+
+    def expect(self, tests: Iterable[str]) -> None:
+        """Tests with these node ids are about to run: open every target that they need.
 
         Raises:
             pytest.UsageError: a target cannot be used, or the case to replay has no test.
         """
-        needed = [rule for name in names if (rule := self.rule_of_test(name)) is not None]
-        self.expected = {rule.id for rule in needed}
+        named = {test: rule for test in tests if (rule := self.rule_of_test(test)) is not None}
+        self.collected = {test: rule.id for test, rule in named.items()}
+        needed = named.values()
         if self.case_file is not None and not needed:
             raise pytest.UsageError(printable(f"--qnn-replay: {self._no_test(self.case_file.rule)}"))
         if not needed:

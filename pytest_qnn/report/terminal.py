@@ -84,7 +84,7 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
         write(f"{subject} target: {target}", bold=True)
         for text, colour in _of_target(session.described.get((subject, target)), verdicts):
             write(text, **({colour: True} if colour else {}))
-    if session.verdicts and session.not_judged:
+    if session.not_judged and not session.replayed:
         write("")
         write(f"not judged: {', '.join(session.not_judged)}", yellow=True)
     left_out = session.not_selected if session.verdicts else []

@@ -18,12 +18,12 @@ _OURS = ("_pytest", "pytest", "pytest_qnn", "xdist")
 _COMMAND = "`python -m pytest_qnn certify` makes the arguments of such a run"
 
 
-def check(session: Session, names: Sequence[str]) -> None:
+def check(session: Session, tests: Sequence[str]) -> None:
     """Refuse a run that is another one.
 
     Args:
         session: the run.
-        names: of the tests that are about to run, or their node ids.
+        tests: node ids of those that are about to run.
 
     Raises:
         pytest.UsageError: with one sentence.
@@ -35,7 +35,7 @@ def check(session: Session, names: Sequence[str]) -> None:
         module = getattr(plugin, "__name__", None) or type(plugin).__module__
         if module.partition(".")[0] not in _OURS:
             raise pytest.UsageError(printable(f"--qnn-certify: the plugin {module} takes part; {_COMMAND}"))
-    judged = {rule.id for name in names if (rule := session.rule_of_test(name)) is not None}
+    judged = {rule.id for test in tests if (rule := session.rule_of_test(test)) is not None}
     left = {rule.id for rule in rules.listed().values() if session.wants(rule)} - judged
     if left:
         named = ", ".join(sorted(left)[:3])

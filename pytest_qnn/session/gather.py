@@ -41,6 +41,10 @@ class Gatherer:
         self._interrupted: set[str] = set()
         """Ids of workers that were interrupted, not killed."""
         self._problems: list[str] = []
+        self._judging: set[str] = set()
+        """Node ids of tests that came to judge a rule."""
+        self._unjudged = False
+        """The run has failed for this alone: a rule was not judged."""
         self._swallowed = False
         """A test was reported otherwise than its rule's verdict demands, as where a plugin runs it again."""
 
@@ -143,6 +147,7 @@ class Gatherer:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the verdicts out of a test's report."""
+        self._note_skip(report)
         verdicts = getattr(report, "qnn_verdicts", [])
         replayed = getattr(report, "qnn_replayed", [])
         if not (verdicts or replayed):
@@ -161,6 +166,18 @@ class Gatherer:
             self._swallowed |= own and verdict.is_red(strict=strict)
         self.session.replayed += msgspec.convert(replayed, list[Replayed])
 
+    def _note_skip(self, report: pytest.TestReport) -> None:
+        """Remember a test that judges nothing because its author or the user wants it so.
+
+        One whose rule is unsupported, or fails as expected (``xfail``), is skipped too, and came to judge.
+        """
+        if hasattr(report, "qnn_verdicts"):
+            self._judging.add(report.nodeid)
+            return
+        judges_nothing = report.skipped or not getattr(report, "qnn_judges", True)
+        if judges_nothing and report.nodeid not in self._judging:
+            self.session.skipped.add(report.nodeid)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Close the targets and write the reports; of an interrupted run too, as incomplete.
@@ -169,7 +186,9 @@ class Gatherer:
         """
         self.session.close()
         lacks = any(each.claimed and each.claimed.missing for each in self.session.described.values())
-        red = lacks or self._swallowed or self._found_for_another()
+        red = bool(lacks or self._swallowed or self._found_for_another())
+        self._unjudged = exitstatus == pytest.ExitCode.OK and not red and self._lacks_verdicts()
+        red = red or self._unjudged
         if exitstatus == pytest.ExitCode.OK and red:
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         elif exitstatus == pytest.ExitCode.OK and self._not_kept():
@@ -224,6 +243,16 @@ class Gatherer:
             if verdict.found_by and verdict.is_red(strict=strict)
         ]
 
+    def _lacks_verdicts(self) -> bool:
+        """Whether a rule was to be judged and was not, though no test failed.
+
+        So it is where pytest-xdist does not replace a worker that died (``--max-worker-restart``), where a
+        test does not call its fixture, and behind ``pytest.exit`` with status 0.
+        """
+        option = self.session.config.option
+        about_others = option.collectonly or option.setuponly or self.session.case_file is not None
+        return bool(self.session.not_judged) and not about_others
+
     def _not_kept(self) -> bool:
         """Whether a finding that fails no test could not be written: the run has lost what it was for."""
         return any(each.finding and not each.folder for each in self.session.verdicts.values())
@@ -232,7 +261,7 @@ class Gatherer:
         """Print what no test failed for, the table of verdicts and a line for each rule that did not pass."""
         for problem in self._problems:
             terminalreporter.write_line(printable(problem), red=True)
-        if not (self.session.verdicts or self.session.replayed):
+        if not (self.session.verdicts or self.session.replayed or self._unjudged):
             return
         from pytest_qnn.report import terminal
         from pytest_qnn.session.shards import block_seed
@@ -243,13 +272,13 @@ class Gatherer:
         terminal.summary(terminalreporter, self.session)
 
 
-def expect(session: Session, names: Iterable[str]) -> None:
-    """Tests with these names or node ids are about to run: open their targets, and read what they read.
+def expect(session: Session, tests: Iterable[str]) -> None:
+    """Tests with these node ids are about to run: open their targets, and read what they read.
 
     Raises:
         pytest.UsageError: a target or a file cannot be used.
     """
-    collected = list(names)
+    collected = list(tests)
     if session.options.certify is not None:
         from pytest_qnn.session import certifying
 

@@ -35,8 +35,9 @@ _TAIL = """
 * One finding does not hide others under its rule: up to nine more, in other calls or with other operators,
   stand beside it, and the worst is the verdict.
 * A finding that was seen once and not when it was repeated is marked as flaky, and fails.
-* A rule that was not judged (the run was interrupted, the target was lost) stands in the report as `not
-  judged`.
+* A rule that was not judged (the run was interrupted, the target was lost, a worker of pytest-xdist died and
+  was not replaced) stands in the report as `not judged`. One whose test you skip (`pytest.mark.skip`) stands
+  there as `not selected`, as one that you deselect.
 
 ## Exit status of pytest
 
