@@ -17,7 +17,7 @@ from pytest_qnn import options as opts
 from pytest_qnn.core import forms
 from pytest_qnn.core.printable import printable
 from pytest_qnn.session import node_ids
-from pytest_qnn.session.gather import Gatherer, expect
+from pytest_qnn.session.gather import NOT_CARRIED, Gatherer, expect, not_carried
 from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
@@ -328,6 +328,14 @@ def pytest_runtest_makereport(
     if not _judges(item) and item.config.stash[SESSION].rule_of_test(item.name) is not None:
         vars(report)["qnn_judges"] = False
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the main process what a worker has found and no report has carried: Ctrl-C ended its test."""
+    if _is_worker(session.config):
+        output: dict[str, object] = session.config.workeroutput  # type: ignore[attr-defined]
+        output[NOT_CARRIED] = not_carried(session)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -7,14 +7,14 @@ import json
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_qnn.core.printable import printable
-from pytest_qnn.state import Session
+from pytest_qnn.state import VERDICTS, Session
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Subject
@@ -40,6 +40,8 @@ class Gatherer:
         """By test that is not to be tried again, why; for workers that begin later."""
         self._interrupted: set[str] = set()
         """Ids of workers that were interrupted, not killed."""
+        self._nodes: list[Any] = []
+        """Workers, for what they have sent last."""
         self._problems: list[str] = []
         self._judging: set[str] = set()
         """Node ids of tests that came to judge a rule."""
@@ -74,17 +76,19 @@ class Gatherer:
                 signal.signal(number, signal.SIG_DFL)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_makereport(self) -> None:
+    def pytest_runtest_makereport(self, item: pytest.Item) -> None:
         """Interrupt the run after all where the signal came inside a C callback, which dropped the exception.
 
         What the test in question would report may be wrong: its rule counts as not judged.
         """
         if _Termination.requested:
+            _taken(item)
             raise KeyboardInterrupt(_Termination.requested)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give every worker the run's seed, and one that replaces another the tests that are given up."""
+        self._nodes.append(node)
         node.workerinput["qnn_seed"] = self.session.seed
         node.workerinput["qnn_given_up"] = dict(self._given_up)
 
@@ -154,17 +158,34 @@ class Gatherer:
             return
         import msgspec
 
-        from pytest_qnn.core.verdict import Replayed, Verdict
-        from pytest_qnn.session import findings
+        from pytest_qnn.core.verdict import Replayed
 
         reported = report.outcome == "failed" or hasattr(report, "wasxfail")
         strict = self.session.options.strict
-        for verdict in msgspec.convert(verdicts, list[Verdict]):
-            findings.hold(self.session, verdict)
-            self.session.take(verdict)
+        for verdict in self._take(verdicts):
             own = not verdict.found_by and not reported
             self._swallowed |= own and verdict.is_red(strict=strict)
         self.session.replayed += msgspec.convert(replayed, list[Replayed])
+
+    def _take(self, verdicts: list[dict[str, Any]]) -> list[Verdict]:
+        """Enter verdicts that are plain data; returns them."""
+        import msgspec
+
+        from pytest_qnn.core.verdict import Verdict
+        from pytest_qnn.session import findings
+
+        taken = msgspec.convert(verdicts, list[Verdict])
+        for verdict in taken:
+            findings.hold(self.session, verdict)
+            self.session.take(verdict)
+        return taken
+
+    def _take_not_carried(self, session: pytest.Session) -> bool:
+        """Enter the verdicts of tests that an interruption has ended; whether there are any."""
+        left = not_carried(session)
+        for node in self._nodes:
+            left += getattr(node, "workeroutput", {}).pop(NOT_CARRIED, ())
+        return bool(left and self._take(left))
 
     def _note_skip(self, report: pytest.TestReport) -> None:
         """Remember a test that judges nothing because its author or the user wants it so.
@@ -178,13 +199,22 @@ class Gatherer:
         if judges_nothing and report.nodeid not in self._judging:
             self.session.skipped.add(report.nodeid)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
         """Close the targets and write the reports; of an interrupted run too, as incomplete.
 
         Before all other plugins: pytest-xdist waits for its workers here, and after SIGTERM time is short.
+        Behind them once more, if a worker has sent what it had found when Ctrl-C ended it.
         """
         self.session.close()
+        self._take_not_carried(session)
+        self._report(session, self._status(session, exitstatus))
+        yield
+        if self._take_not_carried(session):
+            self._report(session, exitstatus)
+
+    def _status(self, session: pytest.Session, exitstatus: int) -> int:
+        """The exit status for what was found, which is then the run's."""
         lacks = any(each.claimed and each.claimed.missing for each in self.session.described.values())
         red = bool(lacks or self._swallowed or self._found_for_another())
         self._unjudged = exitstatus == pytest.ExitCode.OK and not red and self._lacks_verdicts()
@@ -193,6 +223,10 @@ class Gatherer:
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         elif exitstatus == pytest.ExitCode.OK and self._not_kept():
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        return exitstatus
+
+    def _report(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the reports that were asked for; ``exitstatus``: before any of them could not be written."""
         options = self.session.options
         refused = exitstatus == pytest.ExitCode.USAGE_ERROR
         if not options.reports or refused or options.replay or session.config.option.collectonly:
@@ -270,6 +304,23 @@ class Gatherer:
         seeds = [block_seed(self.session.seed, verdict.block) for verdict in found]
         terminal.found_for_others(terminalreporter, list(zip(found, seeds, strict=True)))
         terminal.summary(terminalreporter, self.session)
+
+
+NOT_CARRIED = "qnn_not_carried"
+"""In what a worker of pytest-xdist sends at its end (``workeroutput``): `not_carried`."""
+
+
+def not_carried(session: pytest.Session) -> list[dict[str, Any]]:
+    """Verdicts that no test's report has carried, as plain data: pytest makes none of an interrupted test."""
+    return [verdict for item in getattr(session, "items", ()) for verdict in _taken(item)]
+
+
+def _taken(item: pytest.Item) -> list[dict[str, Any]]:
+    """The same of one test, which has them no longer."""
+    verdicts = item.stash.get(VERDICTS, [])
+    if verdicts:
+        del item.stash[VERDICTS]
+    return verdicts
 
 
 def expect(session: Session, tests: Iterable[str]) -> None:

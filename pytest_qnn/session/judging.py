@@ -227,6 +227,9 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     except engine.Interrupted as stopped:
         lost = stopped.error
         verdicts += stopped.handed_over
+    except KeyboardInterrupt:
+        _keep(item, verdicts)  # of the blocks before this one: pytest makes no report of the test
+        raise
     if lost is None:
         _end(session, item, verdicts)
         return
