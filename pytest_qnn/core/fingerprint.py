@@ -44,6 +44,10 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     seen: str = ""
     """Where there is neither a code nor a signal: what was seen, each number in it a ``#``."""
 
+    def at_any_rank(self) -> Fingerprint:
+        """What tells one finding of a rule from another, whatever ranks it was met at."""
+        return msgspec.structs.replace(self, shape="")
+
 
 class Traits(NamedTuple):
     """A fingerprint, and the kinds of nodes of the case, of which a smaller one keeps some."""

@@ -7,7 +7,7 @@ nor Hypothesis nor a runtime.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -185,11 +185,28 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What of it is the same from seed to seed."""
 
 
-class Further(msgspec.Struct, frozen=True):
-    """A finding beside a rule's first: in another call, or with other operators."""
+class Further(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A finding beside a rule's first: in another call, with other operators, or in another seed block."""
 
     outcome: Outcome
     finding: Finding
+    file: str = ""
+    """That of its case, below ``.pytest-qnn``; empty: in the folder of the first, by its number
+    (`case_file`)."""
+
+    @property
+    def mark(self) -> tuple[Outcome, Fingerprint]:
+        """What tells it from other findings of the rule."""
+        return self.outcome, self.finding.fingerprint.at_any_rank()
+
+
+MOST_FURTHER = 9
+"""Findings of a rule beside its first."""
+
+
+def case_file(number: int) -> str:
+    """The file of a finding's case, in the folder of the first of them, which is number 1."""
+    return "case.json" if number == 1 else f"case-{number}.json"
 
 
 def fails(outcome: Outcome, level: Level, *, strict: bool) -> bool:
@@ -314,7 +331,8 @@ which a run fails come before all others: a SHOULD that fails does not hide a co
 def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
     """What a rule's own tests found in all seed blocks: the worst, of equal ones that of the first block.
 
-    Examples, things examined and seconds are added up, and what each block says besides is kept.
+    Examples, things examined and seconds are added up, what each block says besides is kept, and what other
+    blocks found stands beside the finding, each thing once.
 
     Args:
         verdicts: on one rule and target, in any order; those with ``found_by`` do not count; of several of
@@ -344,7 +362,35 @@ def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
         only_in_company=sum(each.only_in_company for each in own),
         known=tuple(dict.fromkeys(text for each in told for text in each.known)),
         unexpected="; ".join(dict.fromkeys(each.unexpected for each in in_order if each.unexpected)),
+        further=_further(own),
     )
+
+
+def _further(own: Sequence[Verdict]) -> tuple[Further, ...]:
+    """What stands beside the finding of the first verdict: its own, then what others found, worst first."""
+    first, *others = own
+    found = list(first.further)
+    told = {each.mark for each in (*_findings(first)[:1], *found)}
+    more = [_findings(each) for each in others]
+    candidates = [one for each in more for one in each[:1]] + [one for each in more for one in each[1:]]
+    for one in sorted(candidates, key=lambda one: WORST_FIRST.index(one.outcome.value)):
+        if one.mark not in told and len(found) < MOST_FURTHER:
+            told.add(one.mark)
+            found.append(one)
+    return tuple(found)
+
+
+def _findings(verdict: Verdict) -> list[Further]:
+    """All findings of a verdict that accuse the target, its first one first, each with its file."""
+    if verdict.finding is None:
+        return []
+    first = [] if verdict.outcome is Outcome.INCONCLUSIVE else [Further(verdict.outcome, verdict.finding)]
+    found = (*first, *verdict.further)
+    at = 1 if first else 2
+    return [
+        msgspec.structs.replace(one, file=f"{verdict.folder}/{case_file(number)}" if verdict.folder else "")
+        for number, one in enumerate(found, at)
+    ]
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

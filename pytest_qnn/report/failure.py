@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_qnn.core.printable import printable
-from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict
+from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict, case_file
 from pytest_qnn.report import crash
 
 WIDTH = 100
@@ -198,14 +198,9 @@ def further(verdict: Verdict) -> list[str]:
     return [
         f"{each.outcome.value}: {_seen(each.finding)}"
         + (f" (with {', '.join(each.finding.fingerprint.operators)})" if _has_operators(each) else "")
-        + f", case in {further_file(number)}"
+        + f", case in {f'.pytest-qnn/{each.file}' if each.file else case_file(number)}"
         for number, each in enumerate(verdict.further, 2)
     ]
-
-
-def further_file(number: int) -> str:
-    """The file of a further finding's case, in the folder of the first; the first of them is number 2."""
-    return f"case-{number}.json"
 
 
 def _has_operators(one: Further) -> bool:

@@ -18,7 +18,7 @@ from pytest_qnn.case_file import NAME, SCHEMA, encode, with_case
 from pytest_qnn.core.printable import encodable, printable, shell_line
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Finding, Further, Verdict
+from pytest_qnn.core.verdict import Finding, Further, Verdict, case_file
 from pytest_qnn.options import Options
 from pytest_qnn.report import crash, failure, files
 from pytest_qnn.session import reproducers
@@ -57,7 +57,7 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         (home / folder).parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
         beside = reproducers.files(target, verdict, content)
-        beside |= {failure.further_file(number): encode(each) for number, each in enumerate(more, 2)}
+        beside |= {case_file(number): encode(each) for number, each in enumerate(more, 2)}
         for choice in choices(folder):
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)

@@ -21,8 +21,9 @@ from reports import comparable, judged_by_id, refusal
 from pytest_qnn import effort
 from pytest_qnn.commands import USAGE_ERROR
 from pytest_qnn.commands import merge as command
+from pytest_qnn.core.fingerprint import Fingerprint
 from pytest_qnn.core.forms import BadOption
-from pytest_qnn.core.verdict import WORST_FIRST, Level, Outcome, Verdict, of_blocks, worst
+from pytest_qnn.core.verdict import WORST_FIRST, Finding, Further, Level, Outcome, Verdict, of_blocks, worst
 from pytest_qnn.session.judging import rule_seed
 from pytest_qnn.session.shards import block_seed, units
 
@@ -414,6 +415,50 @@ def test_what_explains_one_block_does_not_explain_another() -> None:
     found = of_blocks([blocked, passed])
     assert found is not None
     assert found.is_blocked
+
+
+def finding(call: str, shape: str = "") -> Finding:
+    return Finding(expected="0", seen="1", fingerprint=Fingerprint(call=call, shape=shape))
+
+
+def found_in(block: int, outcome: str, *calls: str) -> Verdict:
+    """A verdict with a finding in the first call, and others beside it."""
+    first, *others = [Further(Outcome(outcome), finding(call)) for call in calls]
+    return msgspec.structs.replace(
+        verdict(outcome, block, "", known=False),
+        finding=first.finding,
+        further=tuple(others),
+        folder=f"target/REG-01-block-{block}",
+    )
+
+
+def test_what_other_blocks_found_stands_beside_the_finding_each_thing_once() -> None:
+    silent = verdict("inconclusive", 4, "", known=False)
+    own = of_blocks(
+        [
+            verdict("pass", 0, "", known=False),
+            found_in(1, "fail", "alloc", "free"),
+            found_in(2, "crash", "register", "alloc"),
+            msgspec.structs.replace(found_in(3, "fail", "alloc"), finding=finding("alloc", "from rank 3")),
+            msgspec.structs.replace(silent, finding=finding("a case that showed nothing")),
+        ]
+    )
+    assert own is not None
+    assert (own.block, own.outcome, own.finding) == (2, Outcome.CRASH, finding("register"))
+    assert [(each.outcome.value, each.finding.fingerprint.call, each.file) for each in own.further] == [
+        ("crash", "alloc", ""),
+        ("fail", "alloc", "target/REG-01-block-1/case.json"),
+        ("fail", "free", "target/REG-01-block-1/case-2.json"),
+    ]
+
+
+def test_of_what_blocks_found_ten_are_told_the_worst_first() -> None:
+    many = [found_in(block, "fail", f"call {block}", "one more") for block in range(12)]
+    own = of_blocks([*many, found_in(12, "hang", "waits"), found_in(13, "crash", "dies")])
+    assert own is not None
+    assert own.block == 13
+    told = [each.finding.fingerprint.call for each in own.further]
+    assert told == ["waits", *(f"call {block}" for block in range(8))]
 
 
 @pytest.mark.parametrize("level", [Level.SHOULD, Level.MAY])

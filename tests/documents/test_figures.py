@@ -14,7 +14,7 @@ import tomlkit
 from conforming import BACKEND_LACKS, DELEGATE_LACKS, DELEGATE_RULES, MEMORY_RULES
 from pages import ROOT
 
-from pytest_qnn.report.failure import further_file
+from pytest_qnn.core.verdict import case_file
 from pytest_qnn.session import findings
 
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -99,4 +99,4 @@ def test_the_table_of_a_findings_files_has_each_of_them() -> None:
     first = " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
     named = set(re.findall(r"`([^`]+)`", first))
     graphs = {"model0.tflite"}
-    assert named == {"README.txt", *findings.CONTENTS, further_file(2), further_file(10), *graphs}
+    assert named == {"README.txt", *findings.CONTENTS, case_file(2), case_file(10), *graphs}

@@ -32,8 +32,8 @@ _TAIL = """
   was not selected, and makes the exit status 1. The search goes on around it. A rule of which nothing is
   left to judge is inconclusive, and its test is skipped as "blocked by" that rule
   ([how](../explanation/decisions/shared/blame.md)).
-* One finding does not hide others under its rule: up to nine more, in other calls or with other operators,
-  stand beside it, and the worst is the verdict.
+* One finding does not hide others under its rule: up to nine more, in other calls, with other operators or
+  of other seed blocks (`--qnn-blocks`), stand beside it, and the worst is the verdict.
 * A finding that was seen once and not when it was repeated is marked as flaky, and fails.
 * A rule that was not judged (the run was interrupted, the target was lost, a worker of pytest-xdist died and
   was not replaced) stands in the report as `not judged`. One whose test you skip (`pytest.mark.skip`) stands

@@ -32,6 +32,7 @@ from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target, TraceLike
 from pytest_qnn.core.verdict import (
+    MOST_FURTHER,
     WORST_FIRST,
     Examined,
     Further,
@@ -69,8 +70,6 @@ TraceT = TypeVar("TraceT", bound=TraceLike)
 
 _FEW_SEARCHES = 6
 """Searches of one rule by `blame`: enough to leave an operator's two types out, each at a rank and at all."""
-_MOST_FURTHER = 9
-"""Findings of a rule beside its first."""
 
 ExpectedOf = Callable[[str], Expectations]
 """What is expected of the rule with an id."""
@@ -198,7 +197,7 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
     """What else breaks the rule, in other calls or with other operators: one finding does not hide others."""
     yield from _deaths(run)
     judge: Judge | None = run
-    for _ in range(_MOST_FURTHER - len(run.deaths)):
+    for _ in range(MOST_FURTHER - len(run.deaths)):
         judge = judge.behind() if judge is not None else None
         if judge is None:
             return
@@ -262,7 +261,7 @@ def _owners_verdict(run: Judge, causes: Sequence[Cause], seed: int, expected: Ex
             owner.locate()
             flaky = owner.repeat()
     verdict = verdict_of(owner, seed, flaky, time.perf_counter() - started)
-    verdict = _with_further(verdict, _seen_again(owner, new[1 : 1 + _MOST_FURTHER]))
+    verdict = _with_further(verdict, _seen_again(owner, new[1 : 1 + MOST_FURTHER]))
     return msgspec.structs.replace(verdict, found_by=run.rule.id)
 
 

@@ -227,9 +227,7 @@ def _is_same(one: Cause, other: Cause) -> bool:
 
 
 def _mark(cause: Cause) -> Fingerprint:
-    """What tells a cause from others, whatever ranks it was met at."""
-    made = traits(cause.case, cause.violation).fingerprint
-    return msgspec.structs.replace(made, shape="")
+    return traits(cause.case, cause.violation).fingerprint.at_any_rank()
 
 
 def call_of(violation: Violation) -> str:

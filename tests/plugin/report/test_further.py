@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.resources
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pytest_qnn import commands
+from pytest_qnn.core import engine
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.verdict import Level
 
@@ -72,6 +74,34 @@ def test_each_has_a_case_file_that_replays(run: pytest.RunResult, pytester: pyte
     again = pytester.runpytest_inprocess(f"--qnn-replay={case}")
     again.stdout.fnmatch_lines(["*STILL FAILS*"])
     assert len([*Path("corpus").glob("REG-17-*.json")]) == 2
+
+
+def test_what_another_seed_block_found_stands_beside_it_with_its_file(
+    fakes: None, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
+) -> None:
+    usual = engine.judge_with_owners
+    of_block = iter([fake_suite.CASE, fake_suite.CASE, fake_suite.CRASH])
+
+    def judge(rule: Rule[Any, Any, Any], *rest: Any) -> engine.Judged:
+        case = next(of_block)
+        return usual(dataclasses.replace(rule, cases=lambda _facts: st.just(case)), *rest)
+
+    monkeypatch.setitem(fake_suite.CATALOGUE, "REG-17", dies_and_fails())
+    monkeypatch.setattr(engine, "judge_with_owners", judge)
+    pytester.makepyfile(test_rules=SUITE)
+    # Without a corpus, the cases of which are tried in each block.
+    result = pytester.runpytest_inprocess(*ALL[:-1], "--qnn-blocks=3")
+    (folder,) = Path(".pytest-qnn").glob("*/REG-17")
+    file = f"{folder.relative_to('.pytest-qnn')}/case.json"
+    told = f"fail: code 1000 <&> (step 1), case in .pytest-qnn/{file}"
+    result.stdout.fnmatch_lines([f"  further   {told}", f"  further: {told}"])
+    rule = rule_of_report()
+    assert (rule["verdict"], rule["block"]) == ("crash", 2)
+    (further,) = rule["further"]
+    assert (further["verdict"], further["file"]) == ("fail", file)
+    assert f"case in <code>.pytest-qnn/{file}</code>" in Path("out.html").read_text()
+    again = pytester.runpytest_inprocess(f"--qnn-replay={folder / 'case.json'}")
+    again.stdout.fnmatch_lines(["*STILL FAILS*"])
 
 
 def test_each_is_a_known_failure_of_its_own(
