@@ -283,7 +283,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str] = msgspec.field(default_factory=dict)
     """The files of that folder: what each is, by its name."""
     traceback: str = ""
-    """Where the suite itself failed; nothing is known of the target then."""
+    """Where the suite itself failed; without a finding or a pass, nothing is known of the target then."""
     coverage: tuple[CoverageRow, ...] = ()
     """Of the rule that enumerates the input domain: what became of it."""
     known: tuple[str, ...] = ()
@@ -351,8 +351,12 @@ def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
     unexplained = own[0].outcome is Outcome.INCONCLUSIVE and not own[0].blocked_by
     # A verdict without a finding (a worker was killed) would look like a known one beside what is known.
     told = in_order if own[0].is_known or own[0].finding else own[:1]
+    failed = [each for each in own if each.traceback]
+    notes = (own[0].note, *(each.note or each.reason for each in failed if each is not own[0]))
     return msgspec.structs.replace(
         own[0],
+        note="; ".join(dict.fromkeys(filter(None, notes))),
+        traceback=next((each.traceback for each in (own[0], *failed) if each.traceback), ""),
         examples=sum(each.examples for each in own),
         examined=sum(each.examined for each in own),
         what=next((each.what for each in in_order if each.what), ""),

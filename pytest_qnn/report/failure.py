@@ -144,9 +144,17 @@ def unfit_answer(error: BaseException) -> str:
 
 def internal_error(error: BaseException) -> str:
     """What is said where the suite itself failed: no verdict, and whose fault it is."""
+    return f"{_internal_error(error)}; the suite itself failed, and nothing is known of the target"
+
+
+def error_beside(error: BaseException) -> str:
+    """What is said where the suite itself failed behind a verdict, which is none the worse for it."""
+    return f"{_internal_error(error)}; the suite itself failed behind this verdict, which stands"
+
+
+def _internal_error(error: BaseException) -> str:
     # What is behind the first line of a message is in the traceback.
-    said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-    return f"internal error: {said}; the suite itself failed, and nothing is known of the target"
+    return f"internal error: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _finding(finding: Finding) -> list[str]:

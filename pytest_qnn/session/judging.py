@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -77,17 +78,38 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
         profile = profile.without_seconds()
     with session.recorded(rule):
         try:
-            verdict, handed_over = engine.judge_with_owners(
+            verdict, handed_over = with_owners(
                 rule, target, profile, seed, session.rule, session.expectations, tried
             )
         except engine.Interrupted as stopped:
             others = _completed_others(session, target, block, stopped.handed_over)
             raise engine.Interrupted(stopped.error, others) from stopped.error
-        verdict = with_coverage(verdict, target, profile)
-    verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     others = _completed_others(session, target, block, handed_over)
-    return engine.Judged(_completed(session, target, verdict), others)
+
+    def complete(verdict: Verdict) -> Verdict:
+        return _completed(session, target, _as_claimed(session, rule, verdict))
+
+    return engine.Judged(_completed_anyway(complete, msgspec.structs.replace(verdict, block=block)), others)
+
+
+def with_owners(
+    rule: Rule[Any, Any, Any], target: Target[Any, Any], profile: Profile, seed: int, *rest: Any
+) -> engine.Judged:
+    """`engine.judge_with_owners`, with what was covered of the input domain.
+
+    Raises:
+        Interrupted: as there; also where nothing more than the coverage could not be had.
+        InternalError: as there.
+        TargetLost: as there.
+    """
+    verdict, handed_over = engine.judge_with_owners(rule, target, profile, seed, *rest)
+    try:
+        return engine.Judged(with_coverage(verdict, target, profile), handed_over)
+    except Exception as error:
+        if not handed_over:
+            raise
+        raise engine.Interrupted(error, handed_over) from error
 
 
 def _completed_others(
@@ -95,7 +117,17 @@ def _completed_others(
 ) -> tuple[Verdict, ...]:
     """The verdicts on other rules, in a seed block."""
     placed = (msgspec.structs.replace(each, block=block) for each in handed_over)
-    return tuple(_completed(session, target, each) for each in placed)
+    return tuple(_completed_anyway(functools.partial(_completed, session, target), each) for each in placed)
+
+
+def _completed_anyway(complete: Callable[[Verdict], Verdict], verdict: Verdict) -> Verdict:
+    """The verdict completed; where the suite itself fails meanwhile, as it was found, with that error."""
+    try:
+        return complete(verdict)
+    except Exception as error:
+        note = "; ".join(filter(None, (verdict.note, failure.error_beside(error))))
+        told = verdict.traceback or "".join(traceback.format_exception(error))
+        return msgspec.structs.replace(verdict, note=note, traceback=told)
 
 
 def with_coverage(verdict: Verdict, target: Any, profile: Profile) -> Verdict:

@@ -452,6 +452,19 @@ def test_what_other_blocks_found_stands_beside_the_finding_each_thing_once() -> 
     ]
 
 
+def test_an_error_of_the_suite_in_one_block_is_told_beside_what_another_found() -> None:
+    failed = msgspec.structs.replace(
+        verdict("inconclusive", 0, "", known=False),
+        finding=finding("a case in which the suite fails"),
+        reason="internal error: KeyError",
+        traceback="Traceback",
+    )
+    own = of_blocks([failed, found_in(1, "fail", "alloc")])
+    assert own is not None
+    assert (own.block, own.outcome, own.further) == (1, Outcome.FAIL, ())
+    assert (own.note, own.traceback) == ("internal error: KeyError", "Traceback")
+
+
 def test_of_what_blocks_found_ten_are_told_the_worst_first() -> None:
     many = [found_in(block, "fail", f"call {block}", "one more") for block in range(12)]
     own = of_blocks([*many, found_in(12, "hang", "waits"), found_in(13, "crash", "dies")])

@@ -125,7 +125,7 @@ def _remarks(judged: Sequence[Rule], *, strict: bool) -> Iterable[str]:
         yield f"Not as expected (--qnn-expect): {', '.join(unexpected)}."
     broken = [rule["id"] for rule in judged if rule["traceback"]]
     if broken:
-        yield f"The suite itself failed, and says nothing of the target: {', '.join(broken)}."
+        yield f"The suite itself failed, which says nothing of the target: {', '.join(broken)}."
 
 
 def left(rules: Sequence[Rule]) -> list[Left]:

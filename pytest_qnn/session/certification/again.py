@@ -110,18 +110,20 @@ class Again:
         opened.executor.turn_to(log)
         profile = judging.fitted(self._profile, opened.target, self._hung[rule.subject])
         seed = judging.rule_seed(self._seed, rule.id)
+        found: list[Verdict] = []
+        error: Exception | None = None
         try:
-            verdict, handed_over = engine.judge_with_owners(rule, opened.target, profile, seed, rules.named)
-            verdict = judging.with_coverage(verdict, opened.target, profile)
-        except TargetLost:
-            handed_over = ()
-        except Exception as error:
-            verdict, handed_over = judging.failed(rule, opened.target.spec, seed, error, 0.0), ()
-            self._keep(verdict)
-        else:
+            verdict, handed_over = judging.with_owners(rule, opened.target, profile, seed, rules.named)
             self._hung[rule.subject] += verdict.outcome is Outcome.HANG
-            for each in (verdict, *handed_over):
-                self._keep(each)
+            found += [verdict, *handed_over]
+        except engine.Interrupted as stopped:
+            error, found = stopped.error, [*stopped.handed_over]
+        except Exception as failure:
+            error = failure
+        if error is not None and not isinstance(error, TargetLost):
+            found.append(judging.failed(rule, opened.target.spec, seed, error, 0.0))
+        for each in found:
+            self._keep(each)
         opened.executor.check_end()
 
     def _keep(self, verdict: Verdict) -> None:

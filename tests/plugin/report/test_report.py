@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from reports import judged_by_id, judged_rules
 
 from pytest_qnn.core import engine, printable
 from pytest_qnn.core.target import Death, TargetLost
+from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report import failure, files
+from pytest_qnn.session import findings, judging
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -525,3 +528,46 @@ def test_a_finding_fails_the_run_however_its_test_is_reported(pytester: pytest.P
     result = run(pytester, ("REG-01", "REG-02"))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["REG-02 MUST fail: *"])
+
+
+def raises_for(rule_id: str, usual: Callable[..., Verdict]) -> Callable[..., Verdict]:
+    """The same, with an error of the suite where it is about the rule."""
+
+    def raising(*given: Any) -> Verdict:
+        (verdict,) = (each for each in given if isinstance(each, Verdict))
+        if verdict.rule == rule_id:
+            raise RuntimeError("a mistake")
+        return usual(*given)
+
+    return raising
+
+
+@pytest.mark.parametrize(
+    ("what", "about", "own"),
+    [
+        ((findings, "keep"), "REG-05", "contradiction"),
+        ((findings, "keep"), "REG-02", "contradiction"),
+        ((judging, "_as_claimed"), "REG-05", "contradiction"),
+        ((judging, "with_coverage"), "REG-05", "inconclusive"),
+    ],
+)
+def test_an_error_where_a_verdict_is_completed_loses_no_other_one(
+    what: tuple[Any, str], about: str, own: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_with_owners = engine.judge_with_owners
+
+    def judge(rule: Any, *rest: Any) -> engine.Judged:
+        verdict, _ = judge_with_owners(rule, *rest)
+        owners = judge_with_owners(fake_suite.CATALOGUE["REG-02"], *rest).verdict
+        return engine.Judged(verdict, (msgspec.structs.replace(owners, found_by=rule.id),))
+
+    monkeypatch.setattr(engine, "judge_with_owners", judge)
+    monkeypatch.setattr(*what, raises_for(about, getattr(*what)))
+    result = run(pytester, ("REG-05",), "--qnn-report=out.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+    found = judged_by_id(report())
+    assert {name: rule["verdict"] for name, rule in found.items()} == {"REG-02": "fail", "REG-05": own}
+    assert found["REG-02"]["found_by"] == "REG-05"
+    assert "RuntimeError: a mistake" in found[about]["traceback"]
+    result.stdout.fnmatch_lines(["*internal error: RuntimeError: a mistake; the suite itself failed*"])
