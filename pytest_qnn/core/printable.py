@@ -104,3 +104,8 @@ def _in_octal(word: str) -> str:
     plain = string.ascii_letters + string.digits + "/._-=:,+ "
     signs = (chr(byte) if chr(byte) in plain else f"\\{byte:03o}" for byte in os.fsencode(word))
     return f"$'{''.join(signs)}'"
+
+
+def said(error: BaseException) -> str:
+    """What an error says, on one line; what is behind the first line of its message is in its traceback."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

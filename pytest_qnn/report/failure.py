@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_qnn.core.printable import printable
+from pytest_qnn.core.printable import printable, said
 from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict, case_file
 from pytest_qnn.report import crash
 
@@ -135,26 +135,20 @@ def unfit_answer(error: BaseException) -> str:
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _OURS in frame.filename]
     place = f" in {_OURS}{frames[-1].filename.rpartition(_OURS)[2]}:{frames[-1].lineno}" if frames else ""
-    said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     return (
         f"the answer of the case's process cannot be judged: its parts do not fit together, or the check is "
-        f"wrong ({said}{place})"
+        f"wrong ({said(error)}{place})"
     )
 
 
 def internal_error(error: BaseException) -> str:
     """What is said where the suite itself failed: no verdict, and whose fault it is."""
-    return f"{_internal_error(error)}; the suite itself failed, and nothing is known of the target"
+    return f"internal error: {said(error)}; the suite itself failed, and nothing is known of the target"
 
 
 def error_beside(error: BaseException) -> str:
     """What is said where the suite itself failed behind a verdict, which is none the worse for it."""
-    return f"{_internal_error(error)}; the suite itself failed behind this verdict, which stands"
-
-
-def _internal_error(error: BaseException) -> str:
-    # What is behind the first line of a message is in the traceback.
-    return f"internal error: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return f"internal error: {said(error)}; the suite itself failed behind this verdict, which stands"
 
 
 def _finding(finding: Finding) -> list[str]:

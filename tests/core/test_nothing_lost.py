@@ -12,9 +12,17 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, survives
 
-from pytest_qnn.core.engine import InternalError, Interrupted, Judged, judge_with_owners, judging
+from pytest_qnn.core.engine import (
+    InternalError,
+    Interrupted,
+    Judged,
+    first_failure,
+    judge_with_owners,
+    judging,
+)
 from pytest_qnn.core.engine.attribution import Attribution
 from pytest_qnn.core.engine.checking import died
+from pytest_qnn.core.engine.scope import Scope
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint
 from pytest_qnn.core.known_failures import Expectations, KnownFailure
@@ -33,6 +41,8 @@ from pytest_qnn.core.verdict import (
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Prepare
 from pytest_qnn.qnn.controls.calls import controls
 from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 
 PROFILE = PROFILES["default"]
 Check = Callable[[Any, Any], Examined]
@@ -257,6 +267,8 @@ def test_an_error_behind_a_finding_loses_no_finding(listed: Callable[..., None])
     deaths = {1: ended("Qnn1"), 2: ended("Qnn2")}
     verdict, _ = judged(Raising(lambda case: deaths.get(size_of(case), MemoryTrace())))
     assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "Qnn1")
+    assert [each.finding.evidence.during for each in verdict.further] == ["Qnn2"]
+    assert "ValueError: the suite's own" in verdict.traceback
 
 
 def test_the_verdict_says_what_was_seen_behind_its_finding_too(listed: Callable[..., None]) -> None:
@@ -375,3 +387,56 @@ def test_a_should_that_fails_hides_no_contradiction(listed: Callable[..., None])
     assert verdict.outcome is Outcome.CONTRADICTION
     assert Outcome.FAIL in {each.outcome for each in verdict.further}
     assert verdict.is_red(strict=False)
+
+
+class RaisingControls(Controlled):
+    """Of a case of these sizes the suite itself fails where it makes the controls."""
+
+    def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
+        if self.subject == "delegate" or size_of(case) in self.sizes:
+            raise ValueError("the suite's own")
+        return super().controls(case, died=died)
+
+
+def test_an_error_in_the_controls_loses_no_finding_and_is_told(listed: Callable[..., None]) -> None:
+    listed(1)
+    verdict, handed_over = judged(RaisingControls(None, 1), seen_at(size_1="apples"))
+    assert (verdict.outcome, finding(verdict).seen, handed_over) == (Outcome.FAIL, "apples", ())
+    assert "internal error: ValueError: the suite's own" in verdict.note
+    assert "ValueError: the suite's own" in verdict.traceback
+    assert verdict.is_red(strict=False)
+
+
+def test_an_error_in_later_controls_loses_nothing_that_is_handed_over(listed: Callable[..., None]) -> None:
+    listed(1, 2)
+
+    class Target(RaisingControls):
+        def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
+            if size_of(case) == 2:
+                raise ValueError("the suite's own")
+            return Controlled.controls(self, case, died=died)
+
+    verdict, (owners,) = judged(Target(None, 1), APPLES_AND_PEARS, APPLES_AND_PEARS)
+    assert (finding(verdict).seen, finding(owners).seen) == ("pears", "apples")
+    assert verdict.blocked_by == ("OWN-01",)
+    assert "ValueError" in verdict.traceback
+    assert owners.traceback == ""
+
+
+def test_a_failure_that_is_expected_is_known_also_where_nothing_can_be_left_out() -> None:
+    graph = Graph((Tensor((1, 2)), Tensor((1, 2))), (Node("ABS", (0,), (1,)),), (0,), (1,))
+    (expected,) = expecting("1").accepted
+    known = msgspec.structs.replace(expected, fingerprint=Fingerprint(operators=("ABS float32",)))
+    target = RaisingControls()
+    target.subject = "delegate"
+    scope = Scope(target, (known,))
+    assert scope.is_known(DelegateCase(graph), WrongOutput("0", "1"))
+    (error,) = scope.behind(Fingerprint()).errors
+    assert isinstance(error, ValueError)
+
+
+def test_a_measurement_does_not_go_on_behind_an_error_in_the_controls(listed: Callable[..., None]) -> None:
+    listed(1)
+    rules = {"REG-99": a_rule("REG-99", seen_at(size_1="apples"))}
+    with pytest.raises(ValueError, match="the suite's own"):
+        first_failure(rules["REG-99"], RaisingControls(None, 1), PROFILE, 1, rules.__getitem__)

@@ -309,7 +309,14 @@ def blame(
     started = time.perf_counter()
     with rare_collections():
         run.search_around(seed, shrink=False)
+    _raise_errors(run)
     return Blamed(verdict_of(run, seed, "", time.perf_counter() - started), tuple(run.attribution.causes))
+
+
+def _raise_errors(run: Judge) -> None:
+    """Raise the first error of the suite itself: these searches are measurements, and no verdict tells it."""
+    for error in run.errors:
+        raise error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -335,6 +342,7 @@ def first_failure(
     run = Judge(rule, target, profile, Attribution(rule, target, rule_named))
     with rare_collections():
         run.search_around(seed, shrink=False)
+    _raise_errors(run)
     return FirstFailure(run.tally.examples, run.minimal[1]) if run.minimal is not None else None
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from pytest_qnn.core.engine.checking import checked, none_on_internal_error
+from pytest_qnn.core.engine.checking import checked, none_on_internal_error, noting_errors
 from pytest_qnn.core.fingerprint import Fingerprint, Traits, traits_of
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Target, TraceLike
@@ -88,11 +88,24 @@ class Attribution:
         """Of its controls, beside `Judge.hangs_left`."""
         self._last: tuple[Any, Any] | None = None
         """The case of the control that was run last, and its trace."""
+        self.errors: list[Exception] = []
+        """Of the suite itself, where it looked for causes: the first one."""
 
     def cause(self, case: Any, violation: Violation) -> Cause | None:
-        """What is another rule's to judge and explains the violation; None: it is this rule's own."""
+        """What is another rule's to judge and explains the violation; None: it is this rule's own.
+
+        So it is too where the suite fails itself (`errors`): the violation must not be lost.
+        """
         if self.rule_named is None or not isinstance(violation, _CONTROLLED):
             return None
+        try:
+            with noting_errors(self.errors):
+                return self._cause(case, violation)
+        finally:
+            self._last = None
+        return None
+
+    def _cause(self, case: Any, violation: Violation) -> Cause | None:
         if isinstance(violation, WrongRefusal):
             cause = self._cause_of_call(case, violation, violation.call)
         elif isinstance(violation, WrongSuccess) or (
@@ -101,7 +114,6 @@ class Attribution:
             cause = self._cause_of_call(case, violation, "")
         else:
             cause = self._cause_in_controls(case, violation)
-        self._last = None
         if cause is not None:
             of_owner = self.causes.setdefault(cause.owner.id, [])
             if len(of_owner) < _MOST_CAUSES and not any(_is_same(cause, known) for known in of_owner):

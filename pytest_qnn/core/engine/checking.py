@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.target import Death, TraceLike
+from pytest_qnn.core.target import Death, TargetLost, TraceLike
 from pytest_qnn.core.verdict import Crashed, Examined, Hung, Unsupported, Violation
 
 ResultT = TypeVar("ResultT")
@@ -49,6 +50,18 @@ def none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) ->
         return judge(case)
     except Exception:
         return None
+
+
+@contextlib.contextmanager
+def noting_errors(errors: list[Exception]) -> Iterator[None]:
+    """Go on behind what fails here: the first such error is kept, and a target that is lost is none."""
+    try:
+        yield
+    except TargetLost:
+        return
+    except Exception as error:
+        if not errors:  # each holds all that was at work, such as a large trace
+            errors.append(error)
 
 
 def breaks(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> bool:

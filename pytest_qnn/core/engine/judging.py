@@ -209,6 +209,11 @@ class Judge:
                 return
 
     @property
+    def errors(self) -> list[Exception]:
+        """Of the suite itself, where it looked for what explains a violation, which is the rule's own."""
+        return [*self.attribution.errors, *self.scope.errors]
+
+    @property
     def hung_too_often(self) -> bool:
         """Whether so many cases have hung that none may any more."""
         return self.hangs_left <= min(_LAST_HANG, self.profile.hang_budget - 1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_qnn.core.engine.attribution import Cause, call_of, traits
+from pytest_qnn.core.engine.checking import noting_errors
 from pytest_qnn.core.fingerprint import Fingerprint, fits
 from pytest_qnn.core.known_failures import KnownFailure
 from pytest_qnn.core.target import Target
@@ -33,17 +34,20 @@ class Scope:
         self.passed_over = passed_over
         self.met: dict[int, KnownFailure] = {}
         """The expected failures that were found, by their number."""
+        self.errors: list[Exception] = []
+        """Of the suite itself, where it looked for facts to leave out: the first one."""
         self.facts = target.facts
         """What cases are drawn for: of what was learned, what no known cause lies in."""
 
     def leave_out(self, cause: Cause) -> None:
         """Draw no further case that meets the cause, where the facts can say so."""
-        self.facts = self.target.around(self.facts, cause.case, call_of(cause.violation))
+        with noting_errors(self.errors):
+            self.facts = self.target.around(self.facts, cause.case, call_of(cause.violation))
 
     def behind(self, place: Fingerprint) -> Scope:
         """The same for the search behind a finding at this place; what is met counts for both."""
         other = Scope(self.target, self.accepted, (*self.passed_over, place))
-        other.met, other.facts = self.met, self.facts
+        other.met, other.facts, other.errors = self.met, self.facts, self.errors
         return other
 
     def is_known(self, case: Any, violation: Violation) -> bool:
@@ -76,8 +80,9 @@ class Scope:
         """Draw no further case with these operators, where the facts can say so."""
         wanted = Fingerprint(operators=operators)
         died = isinstance(violation, Crashed | Hung)
-        for control in self.target.controls(case, died=died) if operators else ():
-            if fits(wanted, traits(control.case, violation)):
-                facts, self.facts = self.facts, self.target.around(self.facts, control.case)
-                if self.facts is not facts:
-                    return
+        with noting_errors(self.errors):
+            for control in self.target.controls(case, died=died) if operators else ():
+                if fits(wanted, traits(control.case, violation)):
+                    facts, self.facts = self.facts, self.target.around(self.facts, control.case)
+                    if self.facts is not facts:
+                        return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import msgspec
 
 from pytest_qnn.core.engine.attribution import traits
 from pytest_qnn.core.engine.judging import Judge
+from pytest_qnn.core.printable import said
 from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, Violation
 
 
@@ -72,7 +74,10 @@ def _note(run: Judge) -> str:
     number = run.profile.hang_budget - run.hangs_left
     ended = run.hung_too_often and run.minimal is None
     hung = f"the search ended early: {number} cases hung" if ended else ""
-    return "; ".join(filter(None, (large, hung)))
+    failed = ""
+    if run.errors:
+        failed = f"internal error: {said(run.errors[0])}; no other rule was found to own what was seen"
+    return "; ".join(filter(None, (large, hung, failed)))
 
 
 def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:
@@ -108,5 +113,6 @@ def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:
         blocked_by=tuple(sorted(run.attribution.causes)),
         only_in_company=tally.only_in_company,
         note=_note(run),
+        traceback="".join(traceback.format_exception(run.errors[0])) if run.errors else "",
         known=tuple(one.text for one in run.scope.met.values()),
     )
