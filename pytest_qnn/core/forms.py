@@ -40,6 +40,8 @@ DELEGATES = ("reference", "xnnpack", QNN_DELEGATE)
 BY_NAME = ("--qnn-rpcmem",)
 """Options whose library may be named as in dlopen("libcdsprpc.so"): the loader looks for it."""
 _SONAME = re.compile(r"lib[\w.+-]+\.so(\.\d+)*")
+MOST_PARTS = 9999
+"""Of what a number of at most four digits says: shards, and seed blocks."""
 _COUNT = re.compile(r"[1-9][0-9]{0,3}")
 _SHARD = re.compile(rf"({_COUNT.pattern})/({_COUNT.pattern})")
 LONGEST_SEED = 15
@@ -246,16 +248,18 @@ def shard(flag: str, text: str | None) -> tuple[int, int] | None:
     found = _SHARD.fullmatch(text)
     number, of = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= number <= of:
-        raise BadOption(f"{flag}: {text!r} is not K/N, such as 2/8, with K from 1 to N and N at most 9999")
+        raise BadOption(
+            f"{flag}: {text!r} is not K/N, such as 2/8, with K from 1 to N and N at most {MOST_PARTS}"
+        )
     return number, of
 
 
 def count(flag: str, text: str | None) -> int:
-    """A whole number from 1 to 9999; None gives 1."""
+    """A whole number from 1 to `MOST_PARTS`; None gives 1."""
     if text is None:
         return 1
     if not _COUNT.fullmatch(text):
-        raise BadOption(f"{flag}: {text!r} is not a whole number from 1 to 9999")
+        raise BadOption(f"{flag}: {text!r} is not a whole number from 1 to {MOST_PARTS}")
     return int(text)
 
 

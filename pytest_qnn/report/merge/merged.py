@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from pytest_qnn.core.printable import encodable, one_line
 from pytest_qnn.core.verdict import Verdict, of_blocks, worst
-from pytest_qnn.report import document
+from pytest_qnn.report import document, loaded
+from pytest_qnn.report.loaded import BadReport
 from pytest_qnn.report.merge import shards
 from pytest_qnn.report.merge.shards import Named, ShardReport
 
@@ -54,10 +57,19 @@ def merge(reports: Sequence[Named]) -> Merged:
         "not_judged": not_judged,
         "targets": document.targets(found),
     }
+    _check_can_be_read(made)
     grouped: dict[tuple[str, str], list[Verdict]] = {}
     for (subject, target, _), verdict in verdicts.items():
         grouped.setdefault((subject, target), []).append(verdict)
     return Merged(made, grouped, tuple(_failures(ordered, list(parts.values()), not_judged)))
+
+
+def _check_can_be_read(document: dict[str, Any]) -> None:
+    """Refuse what no reader takes, as where numbers that were added up are too large. Raises BadReport."""
+    try:
+        loaded.decode(json.dumps(encodable(document), allow_nan=False).encode())
+    except (ValueError, RecursionError) as error:
+        raise BadReport(one_line(f"what they come to {error}", 300)) from None
 
 
 def _not_judged(reports: Sequence[ShardReport]) -> list[str]:

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from pytest_qnn import rules
 from pytest_qnn.core import regular_file
+from pytest_qnn.core.bounds import shown
+from pytest_qnn.core.forms import MOST_PARTS
 from pytest_qnn.core.printable import one_line
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.verdict import Verdict
@@ -24,6 +27,21 @@ from pytest_qnn.report.loaded import BadReport, Number, RuleId
 
 _LONGEST = 300
 """Characters of a sentence: words of the reports may be part of it."""
+_DEEPEST = 100
+"""Levels of values in values; a case has fewer than twenty."""
+Count = Annotated[int, Meta(ge=0, le=10**15)]
+
+
+class Part(Verdict, frozen=True, kw_only=True):
+    """A verdict that was read, with numbers that can be added up and written."""
+
+    rule: RuleId
+    examples: Count
+    examined: Count
+    seconds: Annotated[float, Meta(ge=0, le=1e9)]
+    seed: Count
+    block: Count = 0
+    only_in_company: Count = 0
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +54,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of all shards together."""
     units: dict[RuleId, tuple[Number, ...]]
     """Seed blocks of the rules whose tests were collected here, this shard's own."""
-    parts: tuple[Verdict, ...]
+    parts: tuple[Part, ...]
     """The verdict of each unit, and those on other rules from its cases."""
 
 
@@ -149,7 +167,7 @@ def read(path: Path) -> Named:
     loaded.read(path)
     try:
         report = msgspec.json.decode(regular_file.read(path, loaded.LARGEST_FILE), type=ShardReport)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise _bad(path, f"is no report that can be merged: {error}") from None
     if report.shard is None:
         raise _bad(path, "is the report of a whole run, and not that of a shard (--qnn-shard)")
@@ -174,24 +192,31 @@ def _foreign(report: ShardReport) -> Iterator[str]:
 
 def _contradictions(report: ShardReport, shard: Shard) -> Iterator[str]:
     """What a run cannot have written."""
-    specs = {(target.subject, target.spec) for target in report.targets}
-    listed = rules.listed()
     blocks = report.options.get("qnn_blocks")
-    if type(blocks) is not int or blocks < 1:
+    if type(blocks) is not int or not 1 <= blocks <= MOST_PARTS:
         yield "says of no seed blocks how many there are"
         return
-    if not 1 <= shard.number <= shard.of:
-        yield f"is shard {shard.number} of {shard.of}"
-    if {target.subject for target in report.targets} != set(report.halves):
+    if not 1 <= shard.number <= shard.of <= MOST_PARTS:
+        yield f"is shard {shown(shard.number)} of {shown(shard.of)}"
+    subjects = [target.subject for target in report.targets]
+    if sorted(subjects) != sorted(set(report.halves)) or len(subjects) != len(report.halves):
         yield "has other targets than those of its halves"
-    if len(specs) > len(report.halves):
-        yield "has several targets of one half"
-    for rule_id in {*shard.campaign, *shard.units}:
+    if not (_is_shallow(report.options) and _is_shallow(report.extra)):
+        yield f"has values in values, more than {_DEEPEST} levels of them"
+    listed, campaign = rules.listed(), set(shard.campaign)
+    for rule_id in {*campaign, *shard.units}:
         if rule_id not in listed:
             yield f"is about {rule_id}, and there is no such rule"
     for rule_id, own in shard.units.items():
-        if rule_id not in shard.campaign or not set(own) <= set(range(blocks)):
+        if rule_id not in campaign or not all(block < blocks for block in own):
             yield f"has units of {rule_id} that are not its campaign's"
+    yield from _contradictory_parts(report, shard)
+
+
+def _contradictory_parts(report: ShardReport, shard: Shard) -> Iterator[str]:
+    """The same of its verdicts."""
+    specs = {(target.subject, target.spec) for target in report.targets}
+    listed = rules.listed()
     for part in shard.parts:
         demand = listed.get(part.rule)
         if demand is None or (demand.level, demand.subject) != (part.level, part.subject):
@@ -200,6 +225,28 @@ def _contradictions(report: ShardReport, shard: Shard) -> Iterator[str]:
             yield f"has a verdict on {part.target}, which is not its target"
         elif not part.found_by and part.block not in shard.units.get(part.rule, ()):
             yield f"has a verdict on block {part.block} of {part.rule}, which is not its unit"
+        found = [*filter(None, (part.finding,)), *(each.finding for each in part.further)]
+        if not all(_is_case(each.case) for each in found):
+            yield f"has a finding of {part.rule} with a case that is none"
+
+
+def _is_case(text: str) -> bool:
+    """Whether it may be the text of a case: an object of JSON; empty: there is none."""
+    try:
+        return not text or _is_shallow(msgspec.json.decode(text, type=dict[str, Any]))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+
+
+def _is_shallow(data: Any) -> bool:
+    """Whether JSON data has so few levels that it can be gone through level in level."""
+    level = [data]
+    for _ in range(_DEEPEST):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [each for values in inner for each in values if isinstance(each, dict | list)]
+        if not level:
+            return True
+    return False
 
 
 _OF_ONE_MACHINE = ("qnn_shard", "qnn_corpus")
