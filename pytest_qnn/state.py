@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import random
 import re
 from collections import Counter
@@ -302,15 +303,10 @@ class Session:
     @property
     def not_judged(self) -> list[str]:
         """Ids of the collected rules that have no verdict of their own, or have none in some seed block."""
-        judged = {
-            (rule, part.block)
-            for (_, _, rule), parts in self.parts.items()
-            for part in parts
-            if not part.found_by
-        }
-        return sorted(
-            rule for rule in self.expected if any((rule, block) not in judged for block in self.blocks(rule))
-        )
+        from pytest_qnn.core.verdict import not_judged
+
+        units = ((rule, block) for rule in self.expected for block in self.blocks(rule))
+        return not_judged(units, itertools.chain.from_iterable(self.parts.values()))
 
     @property
     def not_selected(self) -> list[str]:

@@ -397,6 +397,17 @@ def _findings(verdict: Verdict) -> list[Further]:
     ]
 
 
+def not_judged(units: Iterable[tuple[str, int]], verdicts: Iterable[Verdict]) -> list[str]:
+    """Ids of the rules that lack a verdict of their own in some seed block, sorted.
+
+    Args:
+        units: id and seed block of what was to be judged.
+        verdicts: that there are; those from the cases of other rules (``found_by``) do not count.
+    """
+    judged = {(each.rule, each.block) for each in verdicts if not each.found_by}
+    return sorted({rule for rule, block in units if (rule, block) not in judged})
+
+
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The one verdict of a rule on a target: of its own tests, or worse from the cases of another rule.
 

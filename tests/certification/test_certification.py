@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from native_plugins import plugin
 
-from pytest_qnn import commands
+from pytest_qnn import commands, rules
+from pytest_qnn.core import engine
+from pytest_qnn.core.target import TargetLost
+from pytest_qnn.session import judging
 from pytest_qnn.session.certification import bundle
 from pytest_qnn.session.certification.verify import verify
 from tests.certification.forged_bundles import KINDS, Bundle, Bundles
@@ -99,6 +102,51 @@ def test_what_a_heavy_delegate_was_judged_by_is_judged_again(tmp_path: Path) -> 
     report = json.loads((folder / bundle.REPORT).read_bytes())
     assert report["targets"][0]["price"] == {"seconds": 0.125, "most_lives": 160}
     assert verdicts(folder)["LEAK-01"] == "unsupported"
+
+
+@pytest.fixture(scope="module")
+def found_in_cases_of_another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of LIFE-10 alone, in whose cases RUN-01 has a verdict and none of its own."""
+    folder = tmp_path_factory.mktemp("owner") / "bundle"
+    trial = ("--qnn-profile=quick", "--qnn-rule=LIFE-10", "--tflite-delegate=mutant:aborts-at-rank-3")
+    assert commands.main(["certify", "--to", str(folder), *trial]) == 1
+    assert verdicts(folder) == {"LIFE-10": "pass", "RUN-01": "crash"}
+    return folder
+
+
+def test_what_only_other_rules_found_is_not_judged_as_in_the_run(
+    found_in_cases_of_another: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of just these two rules says that RUN-01 was not judged, and so that it is incomplete."""
+    both = {name: rules.listed()[name] for name in ("LIFE-10", "RUN-01")}
+    monkeypatch.setattr(rules, "listed", lambda: both)
+    said = verify(found_in_cases_of_another).false
+    assert not any("as complete" in sentence for sentence in said), said
+
+
+def test_a_rule_that_was_judged_cannot_be_stated_not_to_be(
+    found_in_cases_of_another: Path, tmp_path: Path
+) -> None:
+    made = Bundle(found_in_cases_of_another, tmp_path / "forged", random.Random(0))
+    made.report["not_judged"] = ["LIFE-10", "RUN-01"]
+    made.seal()
+    found = verify(made.folder)
+    assert found.false == ["LIFE-10 is stated not to be judged, and the answers show a verdict on it"]
+    (target,) = found.stated.targets
+    assert set(target.verdicts) == {"not judged"}
+    assert found.stated.failing == ("RUN-01",)
+
+
+def test_what_a_lost_target_had_shown_of_other_rules_is_kept(
+    found_in_cases_of_another: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = judging.with_owners
+
+    def lost(*given: Any) -> engine.Judged:
+        raise engine.Interrupted(TargetLost("it cannot be loaded any more"), usual(*given).handed_over)
+
+    monkeypatch.setattr(judging, "with_owners", lost)
+    assert verify(found_in_cases_of_another).false == ["LIFE-10 is stated pass, and no answers show it"]
 
 
 def test_forgeries_with_right_sums_are_found(bundles: Bundles, tmp_path: Path) -> None:

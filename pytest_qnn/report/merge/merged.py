@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_qnn.core.printable import encodable, one_line
-from pytest_qnn.core.verdict import Verdict, of_blocks, worst
+from pytest_qnn.core.verdict import Verdict, not_judged, of_blocks, worst
 from pytest_qnn.report import document, loaded
 from pytest_qnn.report.loaded import BadReport
 from pytest_qnn.report.merge import shards
@@ -43,7 +43,7 @@ def merge(reports: Sequence[Named]) -> Merged:
         parts.setdefault((part.subject, part.target, part.rule), []).append(part)
     verdicts = {key: worst(found) for key, found in sorted(parts.items())}
     collected = {rule_id for report in ordered for rule_id in report.part.units}
-    not_judged = _not_judged(ordered)
+    unjudged = _not_judged(ordered)
     found = document.Found(
         halves=frozenset(first.halves),
         specs={(target.subject, target.spec): _described(target) for target in _targets(ordered)},
@@ -53,15 +53,15 @@ def merge(reports: Sequence[Named]) -> Merged:
     )
     made = {
         **_header(ordered),
-        "complete": all(report.complete for report in ordered) and not not_judged,
-        "not_judged": not_judged,
+        "complete": all(report.complete for report in ordered) and not unjudged,
+        "not_judged": unjudged,
         "targets": document.targets(found),
     }
     _check_can_be_read(made)
     grouped: dict[tuple[str, str], list[Verdict]] = {}
     for (subject, target, _), verdict in verdicts.items():
         grouped.setdefault((subject, target), []).append(verdict)
-    return Merged(made, grouped, tuple(_failures(ordered, list(parts.values()), not_judged)))
+    return Merged(made, grouped, tuple(_failures(ordered, list(parts.values()), unjudged)))
 
 
 def _check_can_be_read(document: dict[str, Any]) -> None:
@@ -74,16 +74,13 @@ def _check_can_be_read(document: dict[str, Any]) -> None:
 
 def _not_judged(reports: Sequence[ShardReport]) -> list[str]:
     """Rules of which a unit has no verdict of its own, sorted."""
-    units = {
+    units = (
         (rule_id, block)
         for report in reports
         for rule_id, blocks in report.part.units.items()
         for block in blocks
-    }
-    judged = {
-        (part.rule, part.block) for report in reports for part in report.part.parts if not part.found_by
-    }
-    return sorted({rule_id for rule_id, _ in units - judged})
+    )
+    return not_judged(units, (part for report in reports for part in report.part.parts))
 
 
 def _targets(reports: Sequence[ShardReport]) -> list[shards.Target]:
@@ -132,7 +129,7 @@ def _surroundings(reports: Sequence[ShardReport]) -> dict[str, list[str]]:
 
 
 def _failures(
-    reports: Sequence[ShardReport], parts: Sequence[Sequence[Verdict]], not_judged: Sequence[str]
+    reports: Sequence[ShardReport], parts: Sequence[Sequence[Verdict]], unjudged: Sequence[str]
 ) -> list[str]:
     """Why pytest would have ended with status 1, had it judged everything itself."""
     strict = reports[0].options.get("qnn_strict") is True
@@ -143,7 +140,7 @@ def _failures(
             whole.found_by and whole.is_red(strict=strict)
         ):
             told.append(f"{whole.rule} {whole.shown}")
-    told += [f"{rule_id} not judged" for rule_id in not_judged]
+    told += [f"{rule_id} not judged" for rule_id in unjudged]
     for target in _targets(reports):
         if target.declared is not msgspec.UNSET and target.declared.missing:
             told.append(f"{target.spec} lacks what is declared")

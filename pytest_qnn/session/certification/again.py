@@ -6,9 +6,10 @@ gets the stored answers. A case that is another one, or that has no answer, is a
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pytest_qnn import effort, rules
@@ -16,7 +17,7 @@ from pytest_qnn.core import engine
 from pytest_qnn.core.printable import encodable
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import TargetLost
-from pytest_qnn.core.verdict import Outcome, Verdict, worst
+from pytest_qnn.core.verdict import Outcome, Verdict, not_judged, worst
 from pytest_qnn.isolation.codec import Codec
 from pytest_qnn.isolation.stored.answering import LogMismatch, Stored
 from pytest_qnn.isolation.stored.log import CASES, Log
@@ -125,6 +126,11 @@ class Again:
         for each in found:
             self._keep(each)
         opened.executor.check_end()
+
+    def not_judged(self, halves: Collection[Subject]) -> list[str]:
+        """Ids of the rules of these halves of which the answers show no verdict of their own."""
+        units = ((rule.id, 0) for rule in rules.listed().values() if rule.subject in halves)
+        return not_judged(units, itertools.chain.from_iterable(self._found.values()))
 
     def _keep(self, verdict: Verdict) -> None:
         """Enter a verdict; of several on one rule and target the worst is kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -56,6 +57,8 @@ class ReportSaid(msgspec.Struct, frozen=True):
 
     complete: bool
     halves: tuple[Subject, ...]
+    not_judged: tuple[str, ...]
+    """Collected rules without a verdict of their own; others' cases may have given them one."""
     catalogue: dict[str, Any]
     tool: dict[str, str]
     python: str
@@ -121,7 +124,7 @@ def state(report: ReportSaid, answers: int) -> Statement:
         isolation=report.options.qnn_sandbox,
         timeout=report.options.qnn_timeout,
         complete=report.complete,
-        targets=tuple(_target(target) for target in report.targets),
+        targets=tuple(_target(target, report.not_judged) for target in report.targets),
         failing=tuple(sorted(rule.id for rule in said if rule.fails)),
         answers=answers,
         tool=report.tool,
@@ -132,8 +135,11 @@ def state(report: ReportSaid, answers: int) -> Statement:
     )
 
 
-def _target(target: TargetSaid) -> StatedTarget:
-    verdicts = Counter(rule.verdict.value if rule.verdict else "not judged" for rule in target.rules)
+def _target(target: TargetSaid, not_judged: Collection[str]) -> StatedTarget:
+    verdicts = Counter(
+        rule.verdict.value if rule.verdict and rule.id not in not_judged else "not judged"
+        for rule in target.rules
+    )
     return StatedTarget(
         target.subject, target.spec, target.options, target.provenance, dict(sorted(verdicts.items()))
     )

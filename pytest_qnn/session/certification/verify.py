@@ -105,8 +105,11 @@ def _check(folder: Path, report: ReportSaid, found: Findings) -> None:
     raw = json.loads(bundle.read(folder, bundle.REPORT))
     for target, content in zip(report.targets, raw["targets"], strict=True):
         _compare(target, content, opened.get(target.subject), again, found)
-    if report.complete != (not _not_judged(report)):
+    not_judged = again.not_judged(report.halves)
+    if report.complete != (not not_judged):
         found.add("the report is not as complete as it says")
+    for rule_id in sorted({*report.not_judged} - {*not_judged}):
+        found.add(f"{rule_id} is stated not to be judged, and the answers show a verdict on it")
 
 
 def _open(
@@ -131,12 +134,6 @@ def _judged(folder: Path, name: str, again: Again, found: Findings) -> int:
         return 0
     found.judged += 1
     return bundle.answers(log)
-
-
-def _not_judged(report: ReportSaid) -> set[str]:
-    """Ids of the rules of the report's halves that have no verdict in it."""
-    wanted = {rule.id for rule in rules.listed().values() if rule.subject in report.halves}
-    return wanted - {rule.id for target in report.targets for rule in target.rules if rule.verdict}
 
 
 def _compare(
