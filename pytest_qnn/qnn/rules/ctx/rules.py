@@ -88,18 +88,19 @@ def ctx_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     )
     if len(looks) < 2 or not registered:
         return Examined(0, "contexts freed over registrations")
-    (_, before), (index, after) = looks
+    (first, before), (index, after) = looks
+    freed = sum(isinstance(step, ContextFree) for step in case.steps[first:index])
     for was, now, words in (
         (before.fds, after.fds, "open descriptors"),
         (before.memfds, after.memfds, "mappings of shared memory"),
         (before.mappings, after.mappings, "mappings"),
     ):
         if now >= was + LET_GO:
-            seen_words = f"{now} after {_CYCLES} contexts were freed over live registrations"
+            seen_words = f"{now} after {freed} contexts were freed over live registrations"
             raise Retained(
                 f"{was} {words}, and fewer than {LET_GO} more", seen_words, f"step {index}, observe"
             )
-    return Examined(_CYCLES, "contexts freed over registrations")
+    return Examined(freed, "contexts freed over registrations")
 
 
 def _siblings(scene: Scene, tape: Tape) -> None:
