@@ -119,10 +119,12 @@ def _runners() -> None:
     """Both runners' modules, and all rules.
 
     pytester takes what a run inside a test imports out of ``sys.modules`` again: modules that are imported a
-    second time would enter their handlers a second time in the tables of those that were there before.
+    second time would enter their handlers a second time in the tables of those that were there before, and
+    msgspec finds no names for a class whose module is gone.
     """
     importlib.import_module("pytest_qnn.qnn.runner.run")
     importlib.import_module("pytest_qnn.tflite.runner.script")
+    importlib.import_module("pytest_qnn.report.loaded")
     catalogue()
 
 
