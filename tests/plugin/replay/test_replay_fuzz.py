@@ -38,6 +38,7 @@ from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.edits import Copies
 from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
 from pytest_qnn.tflite.cases.script import ScriptCase, flat
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -221,6 +222,10 @@ def test_readable_script_cases_run(
     assert len(cases) > RUN / 4
     for case in cases:
         trace = delegate.run(case)
+        copies = max((edit.times for edit in case.edits if isinstance(edit, Copies)), default=1)
+        if trace.death is not None and copies > 1000:
+            assert trace.death.kind == "large"  # a file may ask for more nodes than can be judged
+            continue
         assert trace.death is None, case
         assert len(trace.steps) == len(flat(case.steps))
 
