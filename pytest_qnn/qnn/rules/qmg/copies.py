@@ -77,7 +77,7 @@ def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 
     def core(scene: Scene, tape: Tape) -> None:
         # More often with handles first: only then a later raw execute shows what a raw one copies (`copied`).
-        order, hints = bool(tape.below(4)), tape.pick((PLAIN, HINTED))
+        order, hints = bool(tape.below(8)), tape.pick((PLAIN, HINTED))
         if not (name := prepared(scene, tape, hints, _SHAPE)):
             return
         memory = any_memory(scene, tape, name)
