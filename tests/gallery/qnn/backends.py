@@ -115,6 +115,7 @@ class SizesVary(Odd):
     "what the last eight registrations mapped that went with their context stays mapped",
     source="issue 12, legal choices: a bounded pool that is kept is no leak",
     seen="mappings of the client's memory behind contextFree, eight at most",
+    meant="EXT-30",
     tried_by="CTX-01 CTX-10 DRG-10 QLEAK-01 QLEAK-02",
 )
 class KeepsEight(Odd):
