@@ -64,12 +64,12 @@ def merge(reports: Sequence[Named]) -> Merged:
     return Merged(made, grouped, tuple(_failures(ordered, list(parts.values()), unjudged)))
 
 
-def _check_can_be_read(document: dict[str, Any]) -> None:
+def _check_can_be_read(made: dict[str, Any]) -> None:
     """Refuse what no reader takes, as where numbers that were added up are too large. Raises BadReport."""
     try:
-        loaded.decode(json.dumps(encodable(document), allow_nan=False).encode())
+        loaded.decode(json.dumps(encodable(made), allow_nan=False).encode())
     except (ValueError, RecursionError) as error:
-        raise BadReport(one_line(f"what they come to {error}", 300)) from None
+        raise BadReport(one_line(f"what they come to {error}", shards.LONGEST)) from None
 
 
 def _not_judged(reports: Sequence[ShardReport]) -> list[str]:

@@ -25,7 +25,7 @@ from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.report import document, loaded
 from pytest_qnn.report.loaded import BadReport, Number, RuleId
 
-_LONGEST = 300
+LONGEST = 300
 """Characters of a sentence: words of the reports may be part of it."""
 _DEEPEST = 100
 """Levels of values in values; a case has fewer than twenty."""
@@ -178,7 +178,7 @@ def read(path: Path) -> Named:
 
 
 def _bad(path: Path, text: str) -> BadReport:
-    return BadReport(f"{one_line(str(path), _LONGEST)} {one_line(text, _LONGEST)}")
+    return BadReport(f"{one_line(str(path), LONGEST)} {one_line(text, LONGEST)}")
 
 
 def _foreign(report: ShardReport) -> Iterator[str]:
@@ -309,7 +309,7 @@ def _check_numbers(reports: Sequence[Named]) -> None:
         known[number] = path
     missing = [str(number) for number in range(1, of + 1) if number not in known]
     if missing:
-        raise BadReport(one_line(f"of {of} shards these are missing: {', '.join(missing)}", _LONGEST))
+        raise BadReport(one_line(f"of {of} shards these are missing: {', '.join(missing)}", LONGEST))
 
 
 def _check_units(reports: Sequence[Named]) -> None:

@@ -60,11 +60,11 @@ def need_functions(trace: PluginTrace) -> None:
             raise Unsupported(f"the library exports no {function}")
 
 
-def need_alone(case: PluginCase, position: int) -> None:
+def need_alone(case: PluginCase, trace: PluginTrace, position: int) -> None:
     """Raises Unsupported where another delegate of the plugin lives before this step: one may be all."""
     live = {f"kept {number}" for number in range(case.history.kept if case.history else 0)}
-    for step in case.steps[:position]:
-        if isinstance(step, Create):
+    for step, seen in zip(case.steps[:position], trace.steps, strict=False):
+        if isinstance(step, Create) and seen.made:
             live.add(step.name)
         elif isinstance(step, Destroy):
             live.discard(step.name)
@@ -269,7 +269,7 @@ def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
     defaults: StructSeen | None = None
     for position, step, seen in creates:
         if not seen.made and not needs:
-            need_alone(case, position)
+            need_alone(case, trace, position)
             raise Violation(
                 "a delegate with its defaults",
                 f"NULL{_said(seen)}",
@@ -369,7 +369,7 @@ def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
                 f"{at(position, step)}, {_shown(step)}",
             )
         if step.name != ALTERED and not seen.made:
-            need_alone(case, position)
+            need_alone(case, trace, position)
             raise Violation("a delegate", f"NULL{_said(seen)}", f"{at(position, step)}, {_shown(step)}")
         looked_at += len(step.options)
     return Examined(looked_at, "options")
@@ -563,7 +563,7 @@ def reports_in_create_only(case: PluginCase, trace: PluginTrace) -> Examined:
             )
     for position, step, seen in creates:
         if step.report == "null" and step.name != BAD and made and made[0] and not seen.made:
-            need_alone(case, position)
+            need_alone(case, trace, position)
             raise Violation("a delegate, as with a report_error", "NULL", at(position, step))
     return Examined(sum(step.report == "null" for _, step, _ in creates), "creates without report_error")
 
@@ -601,7 +601,7 @@ def destroys_nothing(case: PluginCase, trace: PluginTrace) -> Examined:
     worked = False
     for position, step, seen in steps(case, trace, Create):
         if not seen.made and nulls and nulls[0] < position:
-            need_alone(case, position)
+            need_alone(case, trace, position)
             raise Violation("a delegate after destroy(NULL)", f"NULL{_said(seen)}", at(position, step))
     for _, _, seen in steps(case, trace, Apply):
         if worked:
@@ -959,7 +959,7 @@ def does_without_a_file(case: PluginCase, trace: PluginTrace) -> Examined:
             raise Violation("a delegate, or NULL and a text through report_error", "NULL without one", where)
     for position, step, seen in found:
         if step.descriptors is None and starved_ones and not seen.made:
-            need_alone(case, position)
+            need_alone(case, trace, position)
             what = f"NULL{_said(seen)}"
             raise Violation("a delegate, now that files can be opened again", what, at(position, step))
     return Examined(len(starved_ones), "creates during which files could not be opened")

@@ -114,8 +114,13 @@ def gives_outputs_their_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined
     steps = flat(case.steps)
     first = next((n for n, step in enumerate(steps) if isinstance(step, Resize)), len(steps))
     at, failed = shapes.step_failure(case, trace, first)
-    if failed and isinstance(steps[at], Allocate):
-        raise Unsupported(f"the new shapes are refused: {failed}", final=False)  # RSZ-04 says what may be
+    refused = (
+        event.kind == "prepare" and event.status and step == at and seen.applied[event.application].is_target
+        for event, step in zip(seen.events, seen.event_steps, strict=True)
+    )
+    if failed and any(refused):
+        # What may be refused is RSZ-04's.
+        raise Unsupported(f"a kernel refuses the new shapes: {failed}", final=False)
     return _live_readings(case, trace, first, "kernels prepared again after a resize")
 
 
