@@ -411,7 +411,7 @@ def not_judged(units: Iterable[tuple[str, int]], verdicts: Iterable[Verdict]) ->
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The one verdict of a rule on a target: of its own tests, or worse from the cases of another rule.
 
-    It does not depend on the order of the verdicts.
+    It does not depend on the order of the verdicts. What the rule's own tests found stands beside a worse one.
 
     Args:
         verdicts: as for `of_blocks`, at least one; those with ``found_by`` count.
@@ -420,8 +420,15 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     own = of_blocks(given)
     others = [each for each in given if each.found_by]
     first = min([*([own] if own else []), *others], key=_place)
-    unexpected = own.unexpected if own else ""
-    return msgspec.structs.replace(first, unexpected=first.unexpected or unexpected)
+    if own is None or first is own:
+        return first
+    return msgspec.structs.replace(
+        first,
+        further=_further([first, own]),
+        unexpected=first.unexpected or own.unexpected,
+        note="; ".join(dict.fromkeys(filter(None, (first.note, own.note)))),
+        traceback=first.traceback or own.traceback,
+    )
 
 
 def _place(verdict: Verdict) -> tuple[bool, int, bool, int, str]:

@@ -487,6 +487,20 @@ def test_a_failure_that_is_allowed_hides_none_that_is_not(level: Level) -> None:
     assert worst([failed, other]).is_red(strict=False) is (level is Level.SHOULD)
 
 
+def test_what_the_own_tests_found_stands_beside_what_another_rule_found() -> None:
+    own = msgspec.structs.replace(found_in(0, "fail", "alloc", "free"), note="said", traceback="Traceback")
+    other = found_in(0, "crash", "register", "free")
+    other = msgspec.structs.replace(other, found_by="REG-02", folder="target/REG-01-found-by-REG-02")
+    told = worst([other, own])
+    assert (told.found_by, told.outcome, told.finding) == ("REG-02", Outcome.CRASH, finding("register"))
+    assert [(each.outcome.value, each.finding.fingerprint.call, each.file) for each in told.further] == [
+        ("crash", "free", ""),
+        ("fail", "alloc", "target/REG-01-block-0/case.json"),
+        ("fail", "free", "target/REG-01-block-0/case-2.json"),
+    ]
+    assert (told.note, told.traceback) == ("said", "Traceback")
+
+
 def test_what_was_expected_and_not_found_is_said_whatever_another_rule_found() -> None:
     own = msgspec.structs.replace(verdict("pass", 0, "", known=False), unexpected="entry 1 was not found")
     other = verdict("fail", 0, "REG-02", known=True)

@@ -31,6 +31,7 @@ from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Death, TargetLost
 from pytest_qnn.core.verdict import (
     Contradiction,
+    Divergence,
     Examined,
     Level,
     Measured,
@@ -405,6 +406,65 @@ def test_an_error_in_the_controls_loses_no_finding_and_is_told(listed: Callable[
     assert "internal error: ValueError: the suite's own" in verdict.note
     assert "ValueError: the suite's own" in verdict.traceback
     assert verdict.is_red(strict=False)
+
+
+class Isolated(Controlled):
+    """The cases of a company in one child, which dies of the eighth case."""
+
+    isolated = True
+
+    def run_all(self, cases: Any) -> Iterator[tuple[Any, bool]]:
+        for number, case in enumerate(cases):
+            yield ended("QnnA") if size_of(case) == 8 else MemoryTrace(), number == 0
+
+
+def raising(case: Any, **_named: Any) -> Iterator[Any]:
+    if size_of(case) == 9:
+        yield case_of(8)
+    raise ValueError("the suite's own")
+
+
+def divergent(case: Any, _trace: Any) -> Examined:
+    if not size_of(case):
+        return Examined(1, "outputs")
+    raise Divergence("0", f"{size_of(case)} apples", node=1, is_first=False)
+
+
+@pytest.mark.parametrize("method", ["smaller", "revealing"])
+def test_an_error_where_other_cases_are_made_loses_no_finding(
+    method: str, listed: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed(9)
+    target = Controlled()
+    monkeypatch.setattr(target, method, raising)
+    verdict, _ = judged(target, divergent)
+    assert verdict.outcome is Outcome.FAIL
+    assert finding(verdict).seen == ("8 apples" if method == "smaller" else "9 apples")
+    assert verdict.note == "internal error: ValueError: the suite's own; the case may not be the smallest"
+    assert "ValueError: the suite's own" in verdict.traceback
+
+
+def test_an_error_in_a_smaller_draw_loses_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging.Search, "shrink", raising_at_once)
+    verdict, _ = judged(Controlled(), seen_at(size_1="apples"))
+    assert (verdict.outcome, finding(verdict).seen) == (Outcome.FAIL, "apples")
+    assert "ValueError: the suite's own" in verdict.traceback
+
+
+def raising_at_once(*_arguments: Any) -> Any:
+    raise ValueError("the suite's own")
+
+
+def test_an_error_where_cases_are_joined_does_not_end_the_search(
+    listed: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed(*range(1, 12))
+    target = Isolated()
+    monkeypatch.setattr(target, "joined", raising_at_once)
+    verdict, _ = judged(target, seen_at(size_11="apples"))
+    assert (verdict.outcome, finding(verdict).seen) == (Outcome.FAIL, "apples")
+    assert verdict.only_in_company == 1
+    assert "ValueError: the suite's own" in verdict.traceback
 
 
 def test_an_error_in_later_controls_loses_nothing_that_is_handed_over(listed: Callable[..., None]) -> None:

@@ -20,6 +20,7 @@ from pytest_qnn.core.engine.checking import (
     died,
     examined,
     none_on_internal_error,
+    noting_errors,
 )
 from pytest_qnn.core.engine.scope import Scope
 from pytest_qnn.core.fingerprint import Fingerprint, fits
@@ -151,6 +152,8 @@ class Judge:
         """The first death behind a milder violation: of a smaller case, or of the same one run again."""
         self.confirmed: tuple[Any, Violation] | None = None
         """The first measured finding, which was reproduced in fresh processes."""
+        self.making_errors: list[Exception] = []
+        """Of the suite itself, where it made other cases of one that was seen to fail: the first one."""
 
     def search_around(self, seed: int, *, shrink: bool = True) -> None:
         """`search`, and again around each cause that was found to be another rule's."""
@@ -201,7 +204,8 @@ class Judge:
                 if not shrink:
                     return
                 self.shrinking.start()
-                cases.shrink(failed, self._still_fails)
+                with noting_errors(self.making_errors):
+                    cases.shrink(failed, self._still_fails)
                 return
             if self.scope.facts is not facts or self.hung_too_often:
                 return  # the cases were drawn for what is known to be wrong, or each may take its whole time
@@ -210,8 +214,8 @@ class Judge:
 
     @property
     def errors(self) -> list[Exception]:
-        """Of the suite itself, where it looked for what explains a violation, which is the rule's own."""
-        return [*self.attribution.errors, *self.scope.errors]
+        """Of the suite itself, behind a violation: where it looked for what explains it, or for other cases."""
+        return [*self.attribution.errors, *self.scope.errors, *self.making_errors]
 
     @property
     def hung_too_often(self) -> bool:
@@ -315,8 +319,9 @@ class Judge:
 
     def _joined(self, cases: list[Any]) -> None:
         """Judge as one case those that ran in a child that died, which none of them does alone."""
-        case = self.target.joined(cases)
-        violation = None
+        case, violation = None, None
+        with noting_errors(self.making_errors):
+            case = self.target.joined(cases)
         with contextlib.suppress(InternalError):
             violation = None if case is None else self._run_again(case)
         if isinstance(violation, Crashed | Hung):
@@ -388,12 +393,13 @@ class Judge:
         while shrinking and self.minimal is not None:
             shrinking = False
             case, violation = self.minimal
-            for candidate in self.target.smaller(case, deadly=isinstance(violation, Crashed | Hung)):
-                found = none_on_internal_error(self.result, candidate)
-                if found is not None and type(found) is type(violation):
-                    self.minimal = (candidate, found)
-                    shrinking = True
-                    break
+            with noting_errors(self.making_errors):
+                for candidate in self.target.smaller(case, deadly=isinstance(violation, Crashed | Hung)):
+                    found = none_on_internal_error(self.result, candidate)
+                    if found is not None and type(found) is type(violation):
+                        self.minimal = (candidate, found)
+                        shrinking = True
+                        break
 
     def locate(self) -> None:
         """Find the node at which a wrong number first appears, by examining the minimal case."""
@@ -402,11 +408,12 @@ class Judge:
         case, end = self.minimal
         if not isinstance(end, Divergence) or end.is_first:
             return
-        for candidate in self.target.revealing(case):
-            found = none_on_internal_error(self.result, candidate)
-            if isinstance(found, Divergence) and (found.is_first or found.node < end.node):
-                self.minimal = (candidate, found)
-                return
+        with noting_errors(self.making_errors):
+            for candidate in self.target.revealing(case):
+                found = none_on_internal_error(self.result, candidate)
+                if isinstance(found, Divergence) and (found.is_first or found.node < end.node):
+                    self.minimal = (candidate, found)
+                    return
 
     def confirm(self) -> None:
         """Go back to the first measured finding where the reduced one is not reproduced.

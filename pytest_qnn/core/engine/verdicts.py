@@ -76,7 +76,9 @@ def _note(run: Judge) -> str:
     hung = f"the search ended early: {number} cases hung" if ended else ""
     failed = ""
     if run.errors:
-        failed = f"internal error: {said(run.errors[0])}; no other rule was found to own what was seen"
+        sought = run.attribution.errors or run.scope.errors
+        lost = "no other rule was found to own what was seen" if sought else "the case may not be the smallest"
+        failed = f"internal error: {said(run.errors[0])}; {lost}"
     return "; ".join(filter(None, (large, hung, failed)))
 
 
