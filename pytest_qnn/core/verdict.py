@@ -411,7 +411,8 @@ def not_judged(units: Iterable[tuple[str, int]], verdicts: Iterable[Verdict]) ->
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The one verdict of a rule on a target: of its own tests, or worse from the cases of another rule.
 
-    It does not depend on the order of the verdicts. What the rule's own tests found stands beside a worse one.
+    It does not depend on the order of the verdicts. What the rule's own tests found stands beside what is
+    worse.
 
     Args:
         verdicts: as for `of_blocks`, at least one; those with ``found_by`` count.

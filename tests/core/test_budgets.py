@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from minimal_doubles import FakeTarget, survives
+from minimal_doubles import Check, FakeTarget, case_of, known, made_up, size_of, survives
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.engine import first_failure, judge, judge_with_owners, judging
 from pytest_qnn.core.evidence import Evidence
-from pytest_qnn.core.fingerprint import Fingerprint
-from pytest_qnn.core.known_failures import Expectations, KnownFailure
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Death
-from pytest_qnn.core.verdict import Examined, Level, Outcome, WrongOutput
-from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.core.verdict import Examined, Outcome, WrongOutput
+from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
 PROFILE = PROFILES["default"]
@@ -29,24 +26,8 @@ HANGING = 1000
 """Cases of this size, and larger ones, hang."""
 
 
-def case_of(size: int) -> MemoryCase:
-    return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
-
-
-def size_of(case: MemoryCase) -> int:
-    return next(step.size for step in case.steps if isinstance(step, Alloc))
-
-
-def a_rule(sizes: Sequence[int], check: Callable[[Any, Any], Examined] = survives) -> Rule[Any, Any, Any]:
-    return Rule(
-        id="REG-99",
-        level=Level.MUST,
-        sentence="The target does as it should.",
-        source="the tests",
-        subject="memory",
-        cases=lambda _facts: st.sampled_from(list(sizes)).map(case_of),
-        check=check,
-    )
+def a_rule(sizes: Sequence[int], check: Check = survives) -> Rule[Any, Any, Any]:
+    return made_up(st.sampled_from(list(sizes)).map(case_of), check=check)
 
 
 def ended(kind: str, during: str) -> MemoryTrace:
@@ -56,7 +37,7 @@ def ended(kind: str, during: str) -> MemoryTrace:
 class Hanging(FakeTarget):
     """Counts cases that hang; no case has a control."""
 
-    def __init__(self, call: str = "QnnB", crash: int = 0) -> None:
+    def __init__(self, call: str = "QnnB", crash: int = -1) -> None:
         super().__init__("memory")
         self.call, self.crash, self.hung = call, crash, 0
 
@@ -89,27 +70,12 @@ class Together(Hanging):
             alone = trace.death is not None
 
 
-def known(outcome: Outcome, **words: Any) -> Expectations:
-    entry = KnownFailure(
-        number=1,
-        rule="REG-99",
-        verdict=outcome,
-        fingerprint=Fingerprint(**words),
-        library={},
-        reason="it is",
-        issue="#1",
-        owner="us",
-        expires=datetime.date(2099, 1, 1),
-    )
-    return Expectations((entry,))
-
-
 @pytest.mark.parametrize("target", [Hanging, Together])
 def test_hangs_that_are_expected_are_as_many_as_the_budget_has(target: type[Hanging]) -> None:
     rule, seen = a_rule(range(HANGING, HANGING + 200)), target()
-    verdict = judge_with_owners(
-        rule, seen, PROFILE, 1, {"REG-99": rule}.__getitem__, lambda _: known(Outcome.HANG, call="QnnB")
-    ).verdict
+    expected = known(outcome=Outcome.HANG, call="QnnB")
+    rules = {"REG-99": rule}
+    verdict = judge_with_owners(rule, seen, PROFILE, 1, rules.__getitem__, lambda _: expected).verdict
     assert verdict.is_known
     assert seen.hung <= 2 * PROFILE.hang_budget
     assert verdict.note == "the search ended early: 4 cases hung"
@@ -195,6 +161,6 @@ def test_controls_of_what_spoils_all_leave_hangs_for_the_others() -> None:
 @pytest.mark.parametrize("target", [Hanging, Together])
 def test_equal_cases_are_run_once_and_counted_once(target: type[Hanging]) -> None:
     drawn = decoded(4, lambda content: case_of(1 + content[0] % 40))
-    rule, seen = dataclasses.replace(a_rule([1]), cases=lambda _facts: drawn), target()
+    rule, seen = made_up(drawn), target()
     verdict = judge(rule, seen, PROFILE, 1)
     assert verdict.examples == len(seen.cases) == len({*map(size_of, seen.cases)})

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import strategies as st
-from minimal_doubles import FakeTarget, finding, survives
+from minimal_doubles import Check, FakeTarget, case_of, finding, made_up, survives
 
 from pytest_qnn.core.engine import Judged, blame, first_failure, judge, judge_with_owners
 from pytest_qnn.core.engine.attribution import first_and_last
@@ -22,7 +22,6 @@ from pytest_qnn.core.verdict import (
     Examined,
     FailedCall,
     FalseDeclaration,
-    Level,
     Measured,
     Outcome,
     Retained,
@@ -35,7 +34,6 @@ from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
 PROFILE = PROFILES["default"]
-Check = Callable[[Any, Any], Examined]
 
 
 def sizes_of(case: MemoryCase) -> list[int]:
@@ -47,20 +45,11 @@ def sizes(facts: Any) -> st.SearchStrategy[MemoryCase]:
     left = [size for size in (1, 2, 3) if size not in (facts or ())]
     if not left:
         raise NothingToJudge("no size is left")
-    return st.sampled_from(left).map(lambda size: MemoryCase((ContextCreate("c0"), Alloc("b0", size))))
+    return st.sampled_from(left).map(case_of)
 
 
 def a_rule(rule_id: str, check: Check, **more: Any) -> Rule[Any, Any, Any]:
-    return Rule(
-        id=rule_id,
-        level=Level.MUST,
-        sentence="The target does as it should.",
-        source="the tests",
-        subject="memory",
-        cases=sizes,
-        check=check,
-        **more,
-    )
+    return made_up(sizes, check=check, rule_id=rule_id, **more)
 
 
 def wrong_at(*bad: int) -> Check:

@@ -7,23 +7,18 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from minimal_doubles import FakeTarget, finding
+from minimal_doubles import Check, FakeTarget, case_of, finding, made_up, size_of
 
 from pytest_qnn.core.engine import judge, judge_with_owners
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Death
-from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Verdict, Violation
-from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.core.verdict import Examined, Measured, Outcome, Verdict, Violation
+from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
-Check = Callable[[Any, Any], Examined]
 SIZES = tuple(range(1, 13))
-
-
-def size_of(case: MemoryCase) -> int:
-    return next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
 
 
 class Alone(FakeTarget):
@@ -37,16 +32,7 @@ class Alone(FakeTarget):
 
 
 def a_rule(check: Check) -> Rule[Any, Any, Any]:
-    cases = st.sampled_from(SIZES).map(lambda size: MemoryCase((ContextCreate("c0"), Alloc("b0", size))))
-    return Rule(
-        id="REG-99",
-        level=Level.MUST,
-        sentence="The target does as it should.",
-        source="the tests",
-        subject="memory",
-        cases=lambda _facts: cases,
-        check=check,
-    )
+    return made_up(st.sampled_from(SIZES).map(case_of), check=check)
 
 
 def judged(check: Check, run: Callable[[Any], Any] | None = None) -> Verdict:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
-from minimal_doubles import FakeTarget, finding, survives
+from minimal_doubles import Check, FakeTarget, case_of, finding, known, made_up, size_of, survives
 
 from pytest_qnn.core.engine import (
     InternalError,
@@ -25,7 +24,7 @@ from pytest_qnn.core.engine.checking import died
 from pytest_qnn.core.engine.scope import Scope
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint
-from pytest_qnn.core.known_failures import Expectations, KnownFailure
+from pytest_qnn.core.known_failures import Expectations
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Death, TargetLost
@@ -39,34 +38,17 @@ from pytest_qnn.core.verdict import (
     Violation,
     WrongOutput,
 )
-from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, Prepare
 from pytest_qnn.qnn.controls.calls import controls
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 
 PROFILE = PROFILES["default"]
-Check = Callable[[Any, Any], Examined]
-
-
-def case_of(size: int) -> MemoryCase:
-    return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
-
-
-def size_of(case: MemoryCase) -> int:
-    return next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
 
 
 def a_rule(rule_id: str, check: Check = survives) -> Rule[Any, Any, Any]:
-    return Rule(
-        id=rule_id,
-        level=Level.MUST,
-        sentence="The target does as it should.",
-        source="the tests",
-        subject="memory",
-        cases=lambda _facts: st.just(case_of(1)),
-        check=check,
-    )
+    return made_up(st.just(case_of(1)), check=check, rule_id=rule_id)
 
 
 def ended(during: str, *, lost: bool = False) -> MemoryTrace:
@@ -134,27 +116,12 @@ def seen_at(**words: str) -> Check:
     return check
 
 
-def expecting(seen: str) -> Expectations:
-    entry = KnownFailure(
-        number=1,
-        rule="OWN-01",
-        verdict=Outcome.FAIL,
-        fingerprint=Fingerprint(seen=seen),
-        library={},
-        reason="it is",
-        issue="#1",
-        owner="us",
-        expires=datetime.date(2099, 1, 1),
-    )
-    return Expectations((entry,))
-
-
 APPLES_AND_PEARS = seen_at(size_1="apples", size_2="pears")
 
 
 def test_an_expected_failure_of_the_owner_hides_no_other_one_of_it(listed: Callable[..., None]) -> None:
     listed(1, 2)
-    found = judged(Controlled(None, 1, 2), APPLES_AND_PEARS, APPLES_AND_PEARS, expecting("apples"))
+    found = judged(Controlled(None, 1, 2), APPLES_AND_PEARS, APPLES_AND_PEARS, known("OWN-01", seen="apples"))
     (owners,) = found.handed_over
     assert (owners.outcome, finding(owners).seen, owners.is_known) == (Outcome.FAIL, "pears", False)
     assert owners.is_red(strict=False)
@@ -485,11 +452,10 @@ def test_an_error_in_later_controls_loses_nothing_that_is_handed_over(listed: Ca
 
 def test_a_failure_that_is_expected_is_known_also_where_nothing_can_be_left_out() -> None:
     graph = Graph((Tensor((1, 2)), Tensor((1, 2))), (Node("ABS", (0,), (1,)),), (0,), (1,))
-    (expected,) = expecting("1").accepted
-    known = msgspec.structs.replace(expected, fingerprint=Fingerprint(operators=("ABS float32",)))
+    expected = known("OWN-01", operators=("ABS float32",)).accepted
     target = RaisingControls()
     target.subject = "delegate"
-    scope = Scope(target, (known,))
+    scope = Scope(target, expected)
     assert scope.is_known(DelegateCase(graph), WrongOutput("0", "1"))
     (error,) = scope.behind(Fingerprint()).errors
     assert isinstance(error, ValueError)

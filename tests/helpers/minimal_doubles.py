@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 from reducing import Reducing
 
+from pytest_qnn.core.fingerprint import Fingerprint
+from pytest_qnn.core.known_failures import Expectations, KnownFailure
 from pytest_qnn.core.rule import Rule, Subject
-from pytest_qnn.core.verdict import Examined, Finding, Level, Verdict, Violation
+from pytest_qnn.core.verdict import Examined, Finding, Level, Outcome, Verdict, Violation
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.tflite.trace import DelegateTrace
+
+Check = Callable[[Any, Any], Examined]
 
 
 class FakeTarget(Reducing):
@@ -46,17 +52,49 @@ def survives(_case: Any, _trace: Any) -> Examined:
 
 
 def made_up(
-    cases: SearchStrategy[Any], subject: Subject, check: Callable[[Any, Any], Examined] = survives
+    cases: SearchStrategy[Any] | Callable[[Any], SearchStrategy[Any]],
+    subject: Subject = "memory",
+    check: Check = survives,
+    rule_id: str = "REG-99",
+    **more: Any,
 ) -> Rule[Any, Any, Any]:
+    """A MUST with these cases, which may depend on the facts; ``more``: further fields of the rule."""
     return Rule(
-        id="REG-99",
+        id=rule_id,
         level=Level.MUST,
         sentence="The target does as it should.",
         source="the tests",
         subject=subject,
-        cases=lambda _facts: cases,
+        cases=(lambda _facts: cases) if isinstance(cases, SearchStrategy) else cases,
         check=check,
+        **more,
     )
+
+
+def case_of(size: int) -> MemoryCase:
+    """A context and an allocation of this size, by which cases are told apart."""
+    return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
+
+
+def size_of(case: MemoryCase) -> int:
+    """That of the allocation; 0 where a reduction has removed it."""
+    return next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+
+
+def known(rule_id: str = "REG-99", outcome: Outcome = Outcome.FAIL, **fingerprint: Any) -> Expectations:
+    """One failure of a rule that is expected."""
+    entry = KnownFailure(
+        number=1,
+        rule=rule_id,
+        verdict=outcome,
+        fingerprint=Fingerprint(**fingerprint),
+        library={},
+        reason="it is",
+        issue="#1",
+        owner="us",
+        expires=datetime.date(2099, 1, 1),
+    )
+    return Expectations((entry,))
 
 
 def refusing(wrong: Callable[[Any], bool]) -> Callable[[Any, Any], Examined]:

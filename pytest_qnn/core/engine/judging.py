@@ -214,7 +214,7 @@ class Judge:
 
     @property
     def errors(self) -> list[Exception]:
-        """Of the suite itself, behind a violation: where it looked for what explains it, or for other cases."""
+        """Of the suite itself behind a violation: where it looked for causes, or for smaller cases."""
         return [*self.attribution.errors, *self.scope.errors, *self.making_errors]
 
     @property

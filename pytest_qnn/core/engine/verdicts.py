@@ -77,7 +77,8 @@ def _note(run: Judge) -> str:
     failed = ""
     if run.errors:
         sought = run.attribution.errors or run.scope.errors
-        lost = "no other rule was found to own what was seen" if sought else "the case may not be the smallest"
+        unknown = "no other rule was found to own what was seen"
+        lost = unknown if sought else "the case may not be the smallest"
         failed = f"internal error: {said(run.errors[0])}; {lost}"
     return "; ".join(filter(None, (large, hung, failed)))
 

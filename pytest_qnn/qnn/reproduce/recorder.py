@@ -21,10 +21,9 @@ from pytest_qnn.qnn.reproduce.refused.statements import Refusals
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
 from pytest_qnn.qnn.reproduce.threads import Threads
 from pytest_qnn.qnn.reproduce.touched import TouchedMemory
-from pytest_qnn.qnn.runner.buffers import data_of
+from pytest_qnn.qnn.runner.buffers import CLOSED_FD, data_of
 from pytest_qnn.qnn.runner.client import _OPTIONAL
 from pytest_qnn.qnn.runner.graphs import GUARD
-from pytest_qnn.qnn.runner.registrations import BOGUS_FD
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, State
 
 MOST_CALLS: Final = 600
@@ -246,7 +245,7 @@ class Recorder:
                 return f"dup({self._fds[buffer.fd]})" if buffer is not None else "-1"
             if kind not in ("buffer", "minus-one"):
                 return f'odd_fd("{kind}", {buffer.size if buffer is not None else 4096})'
-        if number == BOGUS_FD or number < 0:
+        if number == CLOSED_FD or number < 0:
             return str(number)
         if number in self._fds:
             return self._fds[number]

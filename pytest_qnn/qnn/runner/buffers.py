@@ -41,6 +41,8 @@ from pytest_qnn.qnn.trace import AllocCounts, ProcessCounts, StepSeen
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNKNOWN = ctypes.create_string_buffer(_PAGE)
 """Memory that no rpcmem has handed out: the unknown pointer leads here."""
+CLOSED_FD = 1 << 20
+"""The number of a descriptor that is none: higher than any that can be open."""
 _SMALL = 4096
 _GIVEN_BACK, _PAUSE = 1.0, 0.01
 """Seconds after which what is still there counts as kept, and between two looks."""

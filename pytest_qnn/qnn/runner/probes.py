@@ -36,7 +36,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.model.growth import RESIDENT, beyond
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.runner.buffers import descriptor_of, usable
+from pytest_qnn.qnn.runner.buffers import CLOSED_FD, descriptor_of, usable
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.library import chosen
@@ -158,7 +158,6 @@ def environment(state: State, step: Environment) -> StepSeen:
 
 Found = tuple[str, int]
 """A call, and the code that it had not to give."""
-_CLOSED_FD = 1 << 20
 _WARM_UP = 20
 """Rounds before the first count: what is made once is made by then."""
 _SECONDS = 20.0
@@ -279,9 +278,9 @@ class Batch:
     def _close_last_fd(self, *, shared: bool) -> None:
         """The last descriptor has a closed file."""
         if shared:
-            self._custom[-1].sharedBufferConfig.fd = _CLOSED_FD
+            self._custom[-1].sharedBufferConfig.fd = CLOSED_FD
         else:
-            self.descriptors[self.count - 1].dmaBufInfo.fd = _CLOSED_FD
+            self.descriptors[self.count - 1].dmaBufInfo.fd = CLOSED_FD
 
 
 def _register(state: State, step: Churn, batch: Batch) -> Found | None:

@@ -27,16 +27,13 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.binaries import configuration
-from pytest_qnn.qnn.runner.buffers import descriptor_of
+from pytest_qnn.qnn.runner.buffers import CLOSED_FD, descriptor_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.qnn.trace import ArrayCounts, StepSeen
 
 _UNION = MemDescriptor.ionInfo.offset
-BOGUS_FD = 1 << 20
-"""The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
-
 _FD_SETSIZE = 1024
 """Numbers of descriptors below it fit into an fd_set of select(2)."""
 
@@ -206,7 +203,7 @@ def _fd(
     if descriptor.fd not in ("buffer", "dup"):
         return -1 if descriptor.fd == "minus-one" else opened.enter_context(_odd_fd(descriptor.fd, size))
     if buffer is None:
-        return -1 if descriptor.buffer == NULL else BOGUS_FD
+        return -1 if descriptor.buffer == NULL else CLOSED_FD
     number = descriptor_of(state, buffer)
     if descriptor.fd == "dup":
         with contextlib.suppress(OSError):

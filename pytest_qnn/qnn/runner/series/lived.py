@@ -15,6 +15,7 @@ from pytest_qnn.qnn.abi.codes import HtpMemType, LogLevel, MemType
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import TENSOR, Lived, Logged, Parallel
+from pytest_qnn.qnn.runner.buffers import CLOSED_FD
 from pytest_qnn.qnn.runner.client import array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.series.logs import Listener
@@ -24,7 +25,6 @@ from pytest_qnn.qnn.trace import LivedCounts, StepSeen
 
 _ENOUGH = 0.5
 """Seconds of processor time after which no further round begins."""
-_CLOSED_FD = 1 << 20
 _SIZES = (64, 4096, 8192 + 64, 65536, 100)
 """Of a buffer, in bytes, in turns: the next one often takes the address and the number of the last."""
 
@@ -95,9 +95,9 @@ class _Memory:
 
     def spoil(self) -> None:
         """The descriptor has a closed file."""
-        self.custom.sharedBufferConfig.fd = _CLOSED_FD
+        self.custom.sharedBufferConfig.fd = CLOSED_FD
         if self.step.mem_type != MemType.CUSTOM:
-            self.described[0].dmaBufInfo.fd = _CLOSED_FD
+            self.described[0].dmaBufInfo.fd = CLOSED_FD
 
     def free(self, buffer: Buffer) -> None:
         """Free a buffer."""
