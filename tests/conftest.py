@@ -16,6 +16,7 @@ import kept
 import left
 import pytest
 
+from pytest_qnn import mutants
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.rules import catalogue
@@ -116,16 +117,17 @@ def _no_module_leaves_a_process(request: pytest.FixtureRequest) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def _runners() -> None:
-    """Both runners' modules, and all rules.
+    """Both runners' modules, all rules and all mutants.
 
     pytester takes what a run inside a test imports out of ``sys.modules`` again: modules that are imported a
-    second time would enter their handlers a second time in the tables of those that were there before, and
+    second time would enter their handlers, or mutants, a second time in the tables that were there before, and
     msgspec finds no names for a class whose module is gone.
     """
     importlib.import_module("pytest_qnn.qnn.runner.run")
     importlib.import_module("pytest_qnn.tflite.runner.script")
     importlib.import_module("pytest_qnn.report.loaded")
     catalogue()
+    mutants.table()
 
 
 @pytest.fixture

@@ -45,6 +45,11 @@ class Search:
         if self._listed is not None and not whole:
             self._listed = self._listed[:examples]
 
+    @property
+    def is_decoded(self) -> bool:
+        """The number of a case stands for a string of bytes, whatever facts it is decoded for."""
+        return self._decoder is not None and self._listed is None
+
     def __iter__(self) -> Iterator[Any]:
         """The cases. What the strategy raises (of this project, a defect) is raised."""
         if self._listed is not None:

@@ -190,6 +190,8 @@ class Further(msgspec.Struct, frozen=True, omit_defaults=True):
 
     outcome: Outcome
     finding: Finding
+    flaky: str = ""
+    """How often it was seen again, if not always; as of a `Verdict`."""
     file: str = ""
     """That of its case, below ``.pytest-qnn``; empty: in the folder of the first, by its number
     (`case_file`)."""
@@ -388,7 +390,8 @@ def _findings(verdict: Verdict) -> list[Further]:
     """All findings of a verdict that accuse the target, its first one first, each with its file."""
     if verdict.finding is None:
         return []
-    first = [] if verdict.outcome is Outcome.INCONCLUSIVE else [Further(verdict.outcome, verdict.finding)]
+    own = Further(verdict.outcome, verdict.finding, verdict.flaky)
+    first = [] if verdict.outcome is Outcome.INCONCLUSIVE else [own]
     found = (*first, *verdict.further)
     at = 1 if first else 2
     return [

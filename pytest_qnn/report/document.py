@@ -251,6 +251,7 @@ def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
                 "verdict": each.outcome.value,
                 "violation": _violation(each.finding),
                 "case": _case(each.finding),
+                **({"flaky": each.flaky} if each.flaky else {}),
                 **({"file": each.file} if each.file else {}),
             }
             for each in verdict.further

@@ -200,6 +200,7 @@ def further(verdict: Verdict) -> list[str]:
     return [
         f"{each.outcome.value}: {_seen(each.finding)}"
         + (f" (with {', '.join(each.finding.fingerprint.operators)})" if _has_operators(each) else "")
+        + (f", flaky: the case {each.flaky}" if each.flaky else "")
         + f", case in {f'.pytest-qnn/{each.file}' if each.file else case_file(number)}"
         for number, each in enumerate(verdict.further, 2)
     ]

@@ -24,7 +24,7 @@ from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint, traits_of
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable
-from pytest_qnn.core.verdict import Violation
+from pytest_qnn.core.verdict import Outcome, Violation
 from pytest_qnn.options import Options
 from pytest_qnn.report import files
 from pytest_qnn.targets import open_target
@@ -37,6 +37,8 @@ FLAG = "--qnn-corpus"
 Shown = tuple[str, Fingerprint]
 """Verdict and fingerprint of what a case shows."""
 _HALVES = {"delegate": "a delegate", "memory": "QNN memory"}
+_DEATHS = (Outcome.CRASH.value, Outcome.HANG.value)
+_DURING = re.compile(r"in ([^,]+)")
 _NAME = re.compile(r"([A-Z]{1,12}-[0-9]{2,4})-[0-9a-f]{16}\.json")
 
 
@@ -85,7 +87,10 @@ def add(folder: Path, content: AnyCaseFile) -> None:
 def recorded(content: AnyCaseFile) -> Shown:
     """What the case showed when it was found."""
     data = msgspec.to_builtins(content.case)
-    return content.verdict, traits_of(content.seen, content.where, Evidence(), data).fingerprint
+    # What was at work in a death is in its words only (`pytest_qnn.core.engine.checking.died`).
+    during = _DURING.match(content.where) if content.verdict in _DEATHS else None
+    evidence = Evidence(during[1] if during else "")
+    return content.verdict, traits_of(content.seen, content.where, evidence, data).fingerprint
 
 
 @contextlib.contextmanager

@@ -116,7 +116,9 @@ def content_of(
     """
     if verdict.finding is None:
         raise ValueError(f"there is no finding on {verdict.rule}")
-    return _content(session, target, verdict, Further(verdict.outcome, verdict.finding), options)
+    return _content(
+        session, target, verdict, Further(verdict.outcome, verdict.finding, verdict.flaky), options
+    )
 
 
 def further_contents_of(
@@ -134,7 +136,7 @@ def _content(
         "schema": SCHEMA,
         "rule": verdict.rule,
         "verdict": one.outcome.value,
-        "flaky": verdict.flaky if finding is verdict.finding else "",
+        "flaky": one.flaky,
         "target": verdict.target,
         "options": options,
         "provenance": target.provenance(),

@@ -7,13 +7,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
-from minimal_doubles import Check, FakeTarget, case_of, known, made_up, size_of, survives
+from minimal_doubles import Check, FakeTarget, case_of, finding, known, made_up, size_of, survives
 
-from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.drawing import decoded, listed
 from pytest_qnn.core.engine import first_failure, judge, judge_with_owners, judging
 from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.known_failures import Expectations
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Death
@@ -156,6 +158,74 @@ def test_controls_of_what_spoils_all_leave_hangs_for_the_others() -> None:
     judged = judge_with_owners(rule, seen, PROFILE, 1, owners.__getitem__)
     assert [verdict.rule for verdict in judged.handed_over] == ["OWN-01"]
     assert judged.verdict.outcome is Outcome.INCONCLUSIVE
+
+
+LETTERS = "abcdefghijklmnopqrst"
+
+
+class LeavingOut(Hanging):
+    """Of a case that is expected to fail the facts leave its size out."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
+        yield Control(case, ("NUM-02",))
+
+    def around(self, facts: Any, case: Any, call: str = "") -> Any:  # noqa: ARG002 - the interface's
+        return (*(facts or ()), size_of(case))
+
+
+def leaving_out(count: int, *, wrong: bool) -> tuple[Rule[Any, Any, Any], dict[str, Rule[Any, Any, Any]]]:
+    """A rule whose cases of sizes up to ``count`` meet an owner's failure; if wrong one beyond breaks it."""
+
+    def cases(facts: Any) -> st.SearchStrategy[MemoryCase]:
+        return listed([case_of(size) for size in range(1, count + 4) if size not in (facts or ())])
+
+    def owned(case: MemoryCase, _trace: Any) -> Examined:
+        if 0 < size_of(case) <= count:
+            raise WrongOutput("0", LETTERS[size_of(case)] * 4)
+        return Examined(1, "outputs")
+
+    def check(case: MemoryCase, trace: Any) -> Examined:
+        if wrong and size_of(case) == count + 1:
+            raise WrongOutput("0", "the rule's own")
+        return owned(case, trace)
+
+    rule = made_up(cases, check=check)
+    return rule, {"REG-99": rule, "NUM-02": made_up(cases, check=owned, rule_id="NUM-02")}
+
+
+def test_a_search_that_met_too_many_causes_says_so() -> None:
+    rule, rules = leaving_out(14, wrong=False)
+    verdict = judge_with_owners(rule, LeavingOut(), PROFILE, 1, rules.__getitem__).verdict
+    met = "it met 12 failures that other rules own or that are expected"
+    assert verdict.note == f"the search ended early: {met}"
+    rule, rules = leaving_out(11, wrong=True)
+    verdict = judge_with_owners(rule, LeavingOut(), PROFILE, 1, rules.__getitem__).verdict
+    assert (verdict.outcome, verdict.note) == (Outcome.FAIL, "")
+
+
+def test_failures_that_are_expected_do_not_end_the_search() -> None:
+    rule, rules = leaving_out(14, wrong=True)
+    entries = [known(seen=LETTERS[size] * 4).accepted[0] for size in range(1, 15)]
+    numbered = [msgspec.structs.replace(entry, number=number) for number, entry in enumerate(entries)]
+    expected = Expectations(tuple(numbered))
+    verdict = judge_with_owners(rule, LeavingOut(), PROFILE, 1, rules.__getitem__, lambda _: expected).verdict
+    assert (verdict.outcome, finding(verdict).seen) == (Outcome.FAIL, "the rule's own")
+
+
+def test_cases_of_earlier_runs_prove_no_lack() -> None:
+    class Unfit(Hanging):
+        def unfit(self, case: Any) -> str:
+            return "a case of 99 delegates takes too long" if size_of(case) >= 100 else ""
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if size_of(case) == 2:
+            raise WrongOutput("0", "1")
+        return Examined(0, "cases")
+
+    rule = made_up(listed([case_of(size) for size in (1, 2, 3)]), check=check)
+    earlier = tuple(map(case_of, range(100, 110)))
+    judged = judge_with_owners(rule, Unfit(), PROFILE, 1, {"REG-99": rule}.__getitem__, tried_first=earlier)
+    assert judged.verdict.outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize("target", [Hanging, Together])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import Check, FakeTarget, case_of, finding, made_up, survives
 
+from pytest_qnn.core.drawing import decoded, listed
 from pytest_qnn.core.engine import Judged, blame, first_failure, judge, judge_with_owners
 from pytest_qnn.core.engine.attribution import first_and_last
 from pytest_qnn.core.evidence import Evidence
@@ -113,11 +114,11 @@ def test_around_a_cause_the_cases_before_it_are_not_drawn_again(*, looks: bool) 
     large = 1 << 20
 
     def numbers(facts: Any) -> st.SearchStrategy[MemoryCase]:
-        def case(number: int) -> MemoryCase:
-            size = large + number if facts else 2 * number + (number % 9 != 0)
-            return MemoryCase((ContextCreate("c0"), Alloc("b0", size)))
+        def case(content: bytes) -> MemoryCase:
+            number = 1 + int.from_bytes(content, "little")
+            return case_of(large + number if facts else 2 * number + (number % 9 != 0))
 
-        return st.integers(1, 1 << 18).map(case)
+        return decoded(2, case)
 
     def check(case: MemoryCase, _trace: Any) -> Examined:
         (size,) = sizes_of(case)
@@ -135,6 +136,28 @@ def test_around_a_cause_the_cases_before_it_are_not_drawn_again(*, looks: bool) 
     assert (verdict.outcome, verdict.blocked_by) == (Outcome.PASS, ("OWN-01",))
     assert before > 1
     assert after == (examples - before + 1 if looks else examples)
+
+
+def test_around_a_cause_every_case_of_a_list_is_run() -> None:
+    """Without those that meet the cause the list is shorter: each of the others has another number."""
+
+    def kinds(facts: Any) -> st.SearchStrategy[MemoryCase]:
+        return listed([case_of(size) for size in (11, 12, 21, 22, 31) if size // 10 not in (facts or ())])
+
+    class ByKind(Controlled):
+        def around(self, facts: Any, case: MemoryCase, call: str = "") -> Any:  # noqa: ARG002 - the interface's
+            return (*(facts or ()), sizes_of(case)[0] // 10)
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if {12, 21}.intersection(sizes_of(case)):
+            raise WrongOutput("0", str(sizes_of(case)))
+        return Examined(1, "outputs")
+
+    rule = dataclasses.replace(a_rule("REG-99", check), cases=kinds)
+    owner = a_rule("OWN-01", wrong_at(12))
+    verdict, (owners,) = judge_with_owners(rule, ByKind("memory"), PROFILE, 1, {"OWN-01": owner}.__getitem__)
+    assert (verdict.outcome, finding(verdict).seen) == (Outcome.FAIL, "[21]")
+    assert owners.rule == "OWN-01"
 
 
 def test_what_no_control_shows_is_the_rules_own() -> None:

@@ -148,6 +148,21 @@ def test_cases_that_give_too_much_are_counted_and_prove_nothing(least: int) -> N
         assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "the case gives too much")
 
 
+@pytest.mark.parametrize(("final", "outcome"), [(False, Outcome.INCONCLUSIVE), (True, Outcome.UNSUPPORTED)])
+def test_beside_cases_that_give_too_much_only_a_proof_makes_a_rule_unsupported(
+    final: bool, outcome: Outcome
+) -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        size = next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+        return MemoryTrace(death=Death("large", "the case gives too much") if size >= 50 else None)
+
+    def check(_case: MemoryCase, _trace: Any) -> Examined:
+        raise Unsupported("there is no such type", final=final)
+
+    verdict = judge(made_up(SIZES, "memory", check), FakeTarget("memory", run), PROFILE, 1)
+    assert verdict.outcome is outcome
+
+
 @pytest.mark.parametrize("by_chance", [True, False])
 def test_of_what_shows_by_chance_a_smaller_case_must_show_it_twice(by_chance: bool) -> None:
     times: collections.Counter[int] = collections.Counter()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from minimal_doubles import Check, FakeTarget, case_of, finding, made_up, size_of
 
+from pytest_qnn.core.drawing import listed
 from pytest_qnn.core.engine import judge, judge_with_owners
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Death
-from pytest_qnn.core.verdict import Examined, Measured, Outcome, Verdict, Violation
+from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Verdict, Violation
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -162,6 +165,65 @@ def test_nothing_is_looked_for_behind_what_is_measured() -> None:
 def test_nothing_is_looked_for_behind_a_hang() -> None:
     verdict = judged(examined, dying_in({1: "QnnGraph_create", 3: "QnnLog_create"}, "hang"))
     assert (verdict.outcome, verdict.further) == (Outcome.HANG, ())
+
+
+def at_the_step(size: int) -> Check:
+    """A check that a case of this size breaks, in its allocation."""
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if size_of(case) == size:
+            raise Violation("0", "1", where=f"step {len(case.steps) - 1}")
+        return Examined(1, "cases")
+
+    return check
+
+
+def should(check: Check, *sizes: int) -> Rule[Any, Any, Any]:
+    """A SHOULD with the cases of these sizes, in this order."""
+    return dataclasses.replace(made_up(listed(list(map(case_of, sizes))), check=check), level=Level.SHOULD)
+
+
+def judged_by(rule: Rule[Any, Any, Any], target: FakeTarget) -> Verdict:
+    return judge_with_owners(rule, target, PROFILES["default"], 1, {rule.id: rule}.__getitem__).verdict
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3), (2, 1, 3)])
+def test_a_death_in_the_place_of_a_milder_finding_is_another_one(sizes: tuple[int, ...]) -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 1)) if size_of(case) == 2 else MemoryTrace()
+
+    verdict = judged_by(should(at_the_step(1), *sizes), Alone("memory", run))
+    assert verdict.outcome is Outcome.CRASH
+    assert verdict.is_red(strict=False)
+
+
+@pytest.mark.parametrize(("sizes", "runs"), [((1, 2, 3), 2), ((2, 1, 3), 6)])
+def test_a_death_that_is_not_seen_again_is_a_flaky_finding_wherever_it_comes(
+    sizes: tuple[int, ...], runs: int
+) -> None:
+    died = iter([True])
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        if size_of(case) == 2 and next(died, False):
+            return dying_in({2: "QnnMem_register"})(case)
+        return MemoryTrace()
+
+    verdict = judged_by(should(at_the_step(1), *sizes), Alone("memory", run))
+    assert (verdict.outcome, verdict.flaky) == (Outcome.CRASH, f"failed 1 of {runs} runs")
+    assert [(each.outcome, each.flaky) for each in verdict.further] == [(Outcome.FAIL, "")]
+
+
+def test_an_error_behind_a_finding_is_told_with_it() -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if size_of(case) == 2:
+            raise KeyError("the suite's own")
+        return at_the_step(1)(case, _trace)
+
+    verdict = judged_by(should(check, 1, 2, 3), Alone("memory"))
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.note.startswith("internal error: ")
+    assert verdict.note.endswith("; what else breaks the rule was not looked for to the end")
+    assert "KeyError" in verdict.traceback
 
 
 def test_without_owners_the_first_finding_ends_the_search() -> None:

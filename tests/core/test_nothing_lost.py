@@ -38,7 +38,7 @@ from pytest_qnn.core.verdict import (
     Violation,
     WrongOutput,
 )
-from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Prepare
 from pytest_qnn.qnn.controls.calls import controls
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -434,6 +434,96 @@ def test_an_error_where_cases_are_joined_does_not_end_the_search(
     assert "ValueError: the suite's own" in verdict.traceback
 
 
+def test_of_a_company_too_long_for_one_case_what_is_needed_is_found(listed: Callable[..., None]) -> None:
+    """The child dies where 15 came before 18, and no case may have more than four allocations."""
+
+    class Long(Controlled):
+        isolated = True
+
+        def run_all(self, cases: Any) -> Iterator[tuple[Any, bool]]:
+            for number, case in enumerate(cases):
+                dies = size_of(case) == 18 and len(cases) > 1
+                yield ended("QnnA") if dies else MemoryTrace(), number == 0
+
+        def joined(self, cases: Any) -> Any:
+            steps = tuple(step for case in cases for step in case.steps if isinstance(step, Alloc))
+            return MemoryCase(steps) if len(steps) <= 4 else None
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        sizes = [step.size for step in case.steps if isinstance(step, Alloc)]
+        return ended("QnnA") if {15, 18}.issubset(sizes) else MemoryTrace()
+
+    listed(*range(1, 30))
+    verdict, _ = judged(Long(run))
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
+
+
+def test_a_death_in_either_run_of_a_smaller_case_of_chance_is_a_finding(listed: Callable[..., None]) -> None:
+    class Smaller(Controlled):
+        def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the interface's
+            if size_of(case) == 7:
+                yield case_of(8)
+
+    listed(7)
+    died = iter([True])
+    target = Smaller(
+        lambda case: ended("QnnA") if size_of(case) == 8 and next(died, False) else MemoryTrace()
+    )
+    rule = dataclasses.replace(a_rule("REG-99", seen_at(size_7="apples")), by_chance=True)
+    verdict = judge_with_owners(rule, target, PROFILE, 1, {"REG-99": rule}.__getitem__).verdict
+    assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
+
+
+def test_of_many_things_that_an_owner_has_to_answer_for_a_death_is_told(listed: Callable[..., None]) -> None:
+    listed(*range(1, 12))
+    wrong = seen_at(**{f"size_{size}": f"{'abcdefghij'[size - 1] * 4}" for size in range(1, 11)})
+    target = Controlled(lambda case: ended("QnnA") if size_of(case) == 11 else MemoryTrace(), *range(1, 12))
+    (owners,) = judged(target, wrong, wrong).handed_over
+    assert owners.outcome is Outcome.CRASH
+    assert len(owners.further) == 9
+
+
+class Plainer(Controlled):
+    """Of the control of size 5 there is a smaller case, of size 4, which may have a control of OTH-01."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+        yield from super().controls(case, died=died)
+        if size_of(case) == 4 and "OTH-01" in self.owners:
+            yield Control(case_of(3), ("OTH-01",))
+
+    def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the interface's
+        if size_of(case) == 5 and len(case.steps) == 1:
+            yield MemoryCase((Alloc("b0", 4),))
+
+    owners: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_death_behind_what_an_owner_has_to_answer_for_is_handed_over(
+    listed: Callable[..., None], *, other: bool
+) -> None:
+    """To the owner, or where a control of it dies too to that one's."""
+    listed(5, 1)
+    target = Plainer(lambda case: ended("QnnA") if size_of(case) in (3, 4) else MemoryTrace(), 5)
+    target.owners = ("OTH-01",) if other else ()
+    rules = {name: a_rule(name, seen_at(size_5="apples")) for name in ("REG-99", "OWN-01")}
+    rules["OTH-01"] = a_rule("OTH-01")
+    found = judge_with_owners(rules["REG-99"], target, PROFILE, 1, rules.__getitem__).handed_over
+    outcomes = {each.rule: (each.outcome, [one.outcome for one in each.further]) for each in found}
+    if other:
+        expected = {"OWN-01": (Outcome.FAIL, []), "OTH-01": (Outcome.CRASH, [])}
+    else:
+        expected = {"OWN-01": (Outcome.CRASH, [Outcome.FAIL])}
+    assert outcomes == expected
+
+
+def test_what_is_handed_over_is_not_made_smaller_into_another_call(listed: Callable[..., None]) -> None:
+    listed(5, 1)
+    deaths = {5: ended("QnnGraph_finalize"), 4: ended("QnnGraph_create")}
+    (owners,) = judged(Plainer(lambda case: deaths.get(size_of(case), MemoryTrace()), 5)).handed_over
+    assert finding(owners).evidence.during == "QnnGraph_finalize"
+
+
 def test_an_error_in_later_controls_loses_nothing_that_is_handed_over(listed: Callable[..., None]) -> None:
     listed(1, 2)
 
@@ -457,7 +547,7 @@ def test_a_failure_that_is_expected_is_known_also_where_nothing_can_be_left_out(
     target.subject = "delegate"
     scope = Scope(target, expected)
     assert scope.is_known(DelegateCase(graph), WrongOutput("0", "1"))
-    (error,) = scope.behind(Fingerprint()).errors
+    (error,) = scope.behind(Fingerprint(), Outcome.FAIL).errors
     assert isinstance(error, ValueError)
 
 

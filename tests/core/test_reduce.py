@@ -40,6 +40,7 @@ from pytest_qnn.tflite.cases.script import (
     MakeDelegate,
     Open,
     Read,
+    Resize,
     ScriptCase,
     SetInputs,
 )
@@ -287,5 +288,10 @@ def test_no_smaller_script_loses_an_allocation_that_a_later_step_needs() -> None
     kept = [[type(step) for step in one.steps] for one in smaller_script(proper)]
     assert kept
     assert all(Allocate in types for types in kept if SetInputs in types or Invoke in types)
+    resized = (*opened, Allocate("i0"), Resize("i0", 0, (3,)), Allocate("i0"), *use)
+    for one in smaller_script(ScriptCase((graph,), resized)):
+        types = [type(step) for step in one.steps]
+        if Resize in types and Invoke in types:
+            assert Allocate in types[types.index(Resize) : types.index(Invoke)]
     without = ScriptCase((graph,), (*opened, *use))
     assert any(SetInputs in map(type, one.steps) for one in smaller_script(without))

@@ -124,17 +124,26 @@ def test_what_cannot_be_written_is_said(pytester: pytest.Pytester) -> None:
     assert "could not be added" in rule["note"]
 
 
+def put(folder: Path, size: int, seen: str, verdict: str = "fail", where: str = "step 0") -> None:
+    """Add a case with an allocation of this size."""
+    case = {"steps": [{"do": "alloc", "buffer": "b0", "size": size}]}
+    common = {"schema": 2, "rule": "REG-08", "verdict": verdict, "target": "x", "options": (), "seed": 1}
+    texts = {"expected": "", "seen": seen, "where": where}
+    corpus.add(folder, case_file.with_case("memory", json.dumps(case), common | texts))
+
+
+def test_deaths_in_different_calls_are_not_alike(tmp_path: Path) -> None:
+    for size, call in ((8, "QnnGraph_create"), (16, "QnnGraph_finalize"), (32, "QnnGraph_create kernel 1")):
+        put(tmp_path, size, "the process died of SIGSEGV", "crash", f"in {call}, step 0 (Alloc)")
+    (path,) = corpus.superfluous(tmp_path)
+    assert '"size": 32' in path.read_text(encoding="utf-8")
+
+
 def test_of_cases_that_fail_alike_the_smallest_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def put(size: int, seen: str) -> None:
-        case = {"steps": [{"do": "alloc", "buffer": "b0", "size": size}]}
-        common = {"schema": 2, "rule": "REG-08", "verdict": "fail", "target": "x", "options": (), "seed": 1}
-        texts = {"expected": "", "seen": seen, "where": "step 0"}
-        corpus.add(tmp_path, case_file.with_case("memory", json.dumps(case), common | texts))
-
     for size, seen in ((4096, "8000 QNN_MEM_X"), (8, "8000 QNN_MEM_X"), (16, "8001 QNN_MEM_Y")):
-        put(size, seen)
+        put(tmp_path, size, seen)
     assert dict(corpus.counts(tmp_path)) == {"REG-08": 3}
     (path,) = corpus.superfluous(tmp_path)
     assert '"size": 4096' in path.read_text(encoding="utf-8")

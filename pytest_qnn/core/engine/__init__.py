@@ -11,9 +11,10 @@ tell a failure from a flaky result.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
-import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +31,7 @@ from pytest_qnn.core.engine.verdicts import finding_of, verdict_of
 from pytest_qnn.core.known_failures import Expectations
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.target import Target, TraceLike
+from pytest_qnn.core.target import Target, TargetLost, TraceLike
 from pytest_qnn.core.verdict import (
     MOST_FURTHER,
     WORST_FIRST,
@@ -203,14 +204,16 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
             return
         try:
             again = _searched(judge, seed)
-        except Exception:
-            return  # the finding that there is must not be lost
+        except TargetLost:
+            return
+        except Exception as error:
+            run.further_errors.append(error)  # the finding that there is must not be lost
+            return
         run.tally.add(judge.tally)
         if judge.minimal is None:
             return
         case, violation = judge.minimal
-        if not again:  # else it is flaky: of the first finding that is said
-            yield Further(violation.outcome, finding_of(case, violation))
+        yield Further(violation.outcome, finding_of(case, violation), again)
         if not run.deaths:
             yield from _deaths(judge)
 
@@ -225,31 +228,43 @@ def _with_further(verdict: Verdict, further: Iterable[Further]) -> Verdict:
     found = tuple(further)
     if verdict.finding is None or not found:
         return verdict
-    own = Further(verdict.outcome, verdict.finding)
-    first, *rest = sorted((own, *found), key=functools.partial(_place, verdict.level))
-    flaky = verdict.flaky if first is own else ""
+    own = Further(verdict.outcome, verdict.finding, verdict.flaky)
+    first, *rest = sorted((own, *found), key=lambda each: _place(verdict.level, each.outcome))
     return msgspec.structs.replace(
-        verdict, outcome=first.outcome, finding=first.finding, flaky=flaky, further=tuple(rest)
+        verdict, outcome=first.outcome, finding=first.finding, flaky=first.flaky, further=tuple(rest)
     )
 
 
-def _place(level: Level, each: Further) -> tuple[bool, int]:
+def _place(level: Level, outcome: Outcome) -> tuple[bool, int]:
     """Where a finding stands among those of a rule: what fails a run first, then the worst."""
-    return not fails(each.outcome, level, strict=False), WORST_FIRST.index(each.outcome.value)
+    return not fails(outcome, level, strict=False), WORST_FIRST.index(outcome.value)
 
 
 def _handed_over(run: Judge, seed: int, expected_of: ExpectedOf) -> tuple[Verdict, ...]:
-    """The verdicts on the rules that own what went wrong in the cases of this one."""
-    causes = run.attribution.causes.items()
-    return tuple(_owners_verdict(run, of_owner, seed, expected_of(owner)) for owner, of_owner in causes)
+    """The verdicts on the rules that own what went wrong in the cases of this one, and in smaller ones."""
+    waiting = collections.deque(run.attribution.causes.values())
+    verdicts = []
+    while waiting:
+        causes = waiting.popleft()
+        verdict, others = _owners_verdict(run, causes, seed, expected_of(causes[0].owner.id))
+        verdicts.append(verdict)
+        waiting += ([cause] for cause in others)
+    return tuple(verdicts)
 
 
-def _owners_verdict(run: Judge, causes: Sequence[Cause], seed: int, expected: Expectations) -> Verdict:
-    """The verdict on the rule that owns the causes: the first that is not known is made smaller."""
+def _owners_verdict(
+    run: Judge, causes: Sequence[Cause], seed: int, expected: Expectations
+) -> tuple[Verdict, Sequence[Cause]]:
+    """The verdict on the rule that owns the causes: the worst that is not known is made smaller.
+
+    With it what ended the process meanwhile and is another rule's.
+    """
     started = time.perf_counter()
     owner = Judge(causes[0].owner, run.target, run.profile, scope=Scope(run.target, expected.accepted))
     owner.tally.examples = len(causes)
+    owner.keeps_call = True
     new = [cause for cause in causes if not owner.scope.is_known(cause.case, cause.violation)]
+    new.sort(key=lambda cause: _place(owner.rule.level, cause.violation.outcome))
     flaky = ""
     if new:
         owner.minimal = (new[0].case, new[0].violation)
@@ -260,21 +275,30 @@ def _owners_verdict(run: Judge, causes: Sequence[Cause], seed: int, expected: Ex
             owner.reduce()
             owner.locate()
             flaky = owner.repeat()
+    others = _others_deaths(run, owner)
     verdict = verdict_of(owner, seed, flaky, time.perf_counter() - started)
-    verdict = _with_further(verdict, _seen_again(owner, new[1 : 1 + MOST_FURTHER]))
-    return msgspec.structs.replace(verdict, found_by=run.rule.id)
+    again = _seen_again(owner, new[1 : 1 + MOST_FURTHER - len(owner.deaths)])
+    verdict = _with_further(verdict, itertools.chain(_deaths(owner), again))
+    return msgspec.structs.replace(verdict, found_by=run.rule.id), others
+
+
+def _others_deaths(run: Judge, owner: Judge) -> Sequence[Cause]:
+    """Deaths that an owner's judge has noted and that other rules own: it then has them no longer."""
+    attribution = Attribution(owner.rule, run.target, run.attribution.rule_named)
+    found = [(each, attribution.cause(*each)) for each in owner.deaths]
+    owner.deaths = [each for each, cause in found if cause is None]
+    return [cause for _, cause in found if cause is not None]
 
 
 def _seen_again(owner: Judge, causes: Iterable[Cause]) -> Iterator[Further]:
-    """Those causes that are seen again in the same cases, which are plain already."""
+    """Those causes, run again in the same cases, which are plain already."""
     for cause in causes:
         one = Judge(owner.rule, owner.target, dataclasses.replace(owner.profile, repeats=1))
         one.minimal = (cause.case, cause.violation)
         again = ""
         with contextlib.suppress(InternalError):
             again = one.repeat()
-        if not again:
-            yield Further(cause.violation.outcome, finding_of(cause.case, cause.violation))
+        yield Further(cause.violation.outcome, finding_of(cause.case, cause.violation), again)
 
 
 class Blamed(NamedTuple):

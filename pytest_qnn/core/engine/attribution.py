@@ -191,7 +191,7 @@ class Attribution:
         """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
         known = itertools.chain.from_iterable(self.causes.values())
         hangs = (each for each in known if isinstance(each.violation, Hung))
-        return next((each for each in hangs if _is_in_same_call(each.violation, violation)), None)
+        return next((each for each in hangs if is_in_same_call(each.violation, violation)), None)
 
     def _too_many_hung(self, control: Control) -> bool:
         """Whether the control would have to be run, and so many have hung that none is any more."""
@@ -253,8 +253,11 @@ def first_and_last(items: Iterator[ResultT], first: int, last: int) -> Iterator[
     yield from collections.deque(items, maxlen=last)
 
 
-def _is_in_same_call(one: Violation, other: Violation) -> bool:
-    """Also where one was seen from outside, or no call was: of some interpreters none are noted."""
+def is_in_same_call(one: Violation, other: Violation) -> bool:
+    """Whether two processes ended in one call.
+
+    Also where one was seen from outside, or no call was: of some interpreters none are noted.
+    """
     calls = {call_of(one), call_of(other)}
     return len(calls) == 1 or any(not call or call.startswith(_OUTER) for call in calls)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core import activity
-from pytest_qnn.core.engine.attribution import Attribution, traits, traits_of_data
+from pytest_qnn.core.engine.attribution import Attribution, is_in_same_call, traits, traits_of_data
 from pytest_qnn.core.engine.checking import (
     InternalError,
     UnfitAnswerError,
@@ -23,7 +23,7 @@ from pytest_qnn.core.engine.checking import (
     noting_errors,
 )
 from pytest_qnn.core.engine.scope import Scope
-from pytest_qnn.core.fingerprint import Fingerprint, fits
+from pytest_qnn.core.fingerprint import Fingerprint
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.search import Search
@@ -133,6 +133,10 @@ class Judge:
         self.scope = scope or Scope(target)
         self.tally = Tally()
         self.searches = _MOST_SEARCHES
+        self.keeps_call = False
+        """A smaller case must die in the same call: in another one it may be another rule's."""
+        self.ended_behind = 0
+        """Causes behind the last of which nothing was searched any more; 0: the search came to its end."""
         self.last = 0
         """The number of the case that was judged last."""
         self.shrinking = _ShrinkBudget(
@@ -154,14 +158,16 @@ class Judge:
         """The first measured finding, which was reproduced in fresh processes."""
         self.making_errors: list[Exception] = []
         """Of the suite itself, where it made other cases of one that was seen to fail: the first one."""
+        self.further_errors: list[Exception] = []
+        """The same where it looked for what else breaks the rule."""
 
     def search_around(self, seed: int, *, shrink: bool = True) -> None:
         """`search`, and again around each cause that was found to be another rule's."""
         if self._fails_as_before():
             return
         examples = self.profile.examples(self.rule, isolated=self.target.isolated)
-        begin = 0
-        for _ in range(self.searches):
+        begin, searches = 0, self.searches + len(self.scope.accepted)
+        for _ in range(searches):
             facts = self.scope.facts
             try:
                 cases = self.rule.cases(facts)
@@ -173,7 +179,9 @@ class Judge:
             if self.scope.facts is facts or self.minimal is not None or self.hung_too_often:
                 return
             # Cases before the one that met the cause are judged, if the rule has looked at something in them.
-            begin = self.last if self.tally.examined else 0
+            # In a shorter list the one behind it has another number, and of equal cases none is run again.
+            begin = self.last if self.tally.examined and drawn.is_decoded else 0
+        self.ended_behind = searches
 
     def _fails_as_before(self) -> bool:
         """Run the cases of earlier runs until one breaks the rule.
@@ -185,6 +193,8 @@ class Judge:
                 if self._first_failure([numbered]) is not None:
                     self.shrinking.start()
                     return True
+        # Of another target's cases none proves that this one lacks what the rule is about.
+        self.tally.unsupported, self.tally.unsupported_cases = "", 0
         return False
 
     def search(self, cases: Search, *, begin: int = 0, shrink: bool = True) -> None:
@@ -204,8 +214,9 @@ class Judge:
                 if not shrink:
                     return
                 self.shrinking.start()
-                with noting_errors(self.making_errors):
-                    cases.shrink(failed, self._still_fails)
+                if self.found is not None:  # else it is several cases in one, and no draw
+                    with noting_errors(self.making_errors):
+                        cases.shrink(failed, self._still_fails)
                 return
             if self.scope.facts is not facts or self.hung_too_often:
                 return  # the cases were drawn for what is known to be wrong, or each may take its whole time
@@ -215,7 +226,7 @@ class Judge:
     @property
     def errors(self) -> list[Exception]:
         """Of the suite itself behind a violation: where it looked for causes, or for smaller cases."""
-        return [*self.attribution.errors, *self.scope.errors, *self.making_errors]
+        return [*self.attribution.errors, *self.scope.errors, *self.making_errors, *self.further_errors]
 
     @property
     def hung_too_often(self) -> bool:
@@ -317,18 +328,26 @@ class Judge:
                     return
                 self.kept[msgspec.msgpack.encode(case)] = trace, before
 
-    def _joined(self, cases: list[Any]) -> None:
-        """Judge as one case those that ran in a child that died, which none of them does alone."""
-        case, violation = None, None
-        with noting_errors(self.making_errors):
-            case = self.target.joined(cases)
-        with contextlib.suppress(InternalError):
-            violation = None if case is None else self._run_again(case)
-        if isinstance(violation, Crashed | Hung):
-            if self._own(case, violation) is not None:
-                self.minimal = (case, violation)
-        else:
-            self.tally.only_in_company += 1
+    def _joined(self, before: Sequence[Any], last: Any) -> None:
+        """Judge as one case those that ran in a child that died, which the last of them does not alone.
+
+        Where that is too much for one case it is some of them with the last, the latest first.
+        """
+        waiting = [before]
+        while waiting:
+            some = waiting.pop()
+            case, violation = None, None
+            with noting_errors(self.making_errors):
+                case = self.target.joined([*some, last])
+            if case is None and len(some) > 1:
+                waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+            with contextlib.suppress(InternalError):
+                violation = None if case is None else self._run_again(case)
+            if isinstance(violation, Crashed | Hung):
+                if self._own(case, violation) is not None:
+                    self.minimal = (case, violation)
+                return
+        self.tally.only_in_company += 1
 
     def _still_fails(self, case: Any) -> bool:
         """Whether the target breaks the rule in the case, in the way in which it did so first.
@@ -336,7 +355,7 @@ class Judge:
         A failure does not turn into a crash while it shrinks, nor the other way round.
         """
         violation = none_on_internal_error(lambda case: self.result(case, share=_DRAWS), case)
-        if violation is None or self.minimal is None or type(violation) is not type(self.minimal[1]):
+        if violation is None or self.minimal is None or not self._is_alike(violation, self.minimal[1]):
             return False
         self.minimal = (case, violation)
         return True
@@ -356,12 +375,20 @@ class Judge:
                 return None
             self.tally.examples += 1
             activity.doing("shrinking a finding of" if self.minimal is not None else "judging")
-            found = self._run_again(case)
+            found = self._own(case, self._run_again(case))
+            self._note_death(case, found)
             if found is not None and self.rule.by_chance and self.minimal is not None:
-                found = self._run_again(case)
-            self.known[key] = self._own(case, found)
-            self._note_death(case, self.known[key])
+                found = self._own(case, self._run_again(case))
+                self._note_death(case, found)
+            self.known[key] = found
         return self.known[key]
+
+    def _is_alike(self, violation: Violation, other: Violation) -> bool:
+        """Whether it is the same kind of finding, and where that matters in the same call."""
+        if type(violation) is not type(other):
+            return False
+        died = isinstance(violation, Crashed | Hung)
+        return not (died and self.keeps_call) or is_in_same_call(violation, other)
 
     def _note_death(self, case: Any, violation: Violation | None) -> None:
         """Keep the first death that comes behind a violation that is none, so that it is not lost."""
@@ -396,7 +423,7 @@ class Judge:
             with noting_errors(self.making_errors):
                 for candidate in self.target.smaller(case, deadly=isinstance(violation, Crashed | Hung)):
                     found = none_on_internal_error(self.result, candidate)
-                    if found is not None and type(found) is type(violation):
+                    if found is not None and self._is_alike(found, violation):
                         self.minimal = (candidate, found)
                         shrinking = True
                         break
@@ -461,7 +488,9 @@ class Judge:
             return None
         place = Fingerprint(call=mark.call, operators=operators)
         profile = dataclasses.replace(self.profile, repeats=1)
-        other = Judge(self.rule, self.target, profile, self.attribution, self.scope.behind(place))
+        scope = self.scope.behind(place, violation.outcome)
+        other = Judge(self.rule, self.target, profile, self.attribution, scope)
+        other.making_errors = self.making_errors
         other.kept, other.hangs_left = self.kept, self.hangs_left
         other.tally.only_in_company = self.tally.only_in_company
         # Few cases, but all of the seconds: otherwise it would depend on load how small a case becomes.
@@ -472,7 +501,7 @@ class Judge:
         other.known = {
             key: None
             for key, found in self.known.items()
-            if found is None or fits(place, traits_of_data(msgspec.msgpack.decode(key), found))
+            if found is None or scope.place_of(found, traits_of_data(msgspec.msgpack.decode(key), found))
         }
         return other
 
@@ -574,7 +603,7 @@ class Judge:
                 raise
             if violation is None and isinstance(in_company, Crashed | Hung):
                 try:
-                    self._joined([*before, case])
+                    self._joined(before, case)
                 except TargetLost:
                     return in_company
             elif violation is None:

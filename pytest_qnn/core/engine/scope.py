@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_qnn.core.engine.attribution import Cause, call_of, traits
 from pytest_qnn.core.engine.checking import noting_errors
-from pytest_qnn.core.fingerprint import Fingerprint, fits
+from pytest_qnn.core.fingerprint import Fingerprint, Traits, fits
 from pytest_qnn.core.known_failures import KnownFailure
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Crashed, Hung, Violation
+from pytest_qnn.core.verdict import WORST_FIRST, Crashed, Hung, Outcome, Violation
+
+
+class Place(NamedTuple):
+    """Where a finding of a rule was made, and what it was: what is worse there is not the same."""
+
+    fingerprint: Fingerprint
+    outcome: Outcome
+
+    def covers(self, violation: Violation, seen: Traits) -> bool:
+        """Whether a violation is in this place, and no worse than the finding."""
+        worst = WORST_FIRST.index
+        no_worse = worst(violation.outcome.value) >= worst(self.outcome.value)
+        return no_worse and fits(self.fingerprint, seen)
 
 
 class Scope:
@@ -27,7 +40,7 @@ class Scope:
         self,
         target: Target[Any, Any],
         accepted: Sequence[KnownFailure] = (),
-        passed_over: Sequence[Fingerprint] = (),
+        passed_over: Sequence[Place] = (),
     ) -> None:
         self.target = target
         self.accepted = accepted
@@ -44,9 +57,9 @@ class Scope:
         with noting_errors(self.errors):
             self.facts = self.target.around(self.facts, cause.case, call_of(cause.violation))
 
-    def behind(self, place: Fingerprint) -> Scope:
+    def behind(self, fingerprint: Fingerprint, outcome: Outcome) -> Scope:
         """The same for the search behind a finding at this place; what is met counts for both."""
-        other = Scope(self.target, self.accepted, (*self.passed_over, place))
+        other = Scope(self.target, self.accepted, (*self.passed_over, Place(fingerprint, outcome)))
         other.met, other.facts, other.errors = self.met, self.facts, self.errors
         return other
 
@@ -57,7 +70,7 @@ class Scope:
         """
         place = self.place(case, violation)
         if place is not None:
-            self._go_around(case, violation, place.operators)
+            self._go_around(case, violation, place.fingerprint.operators)
             return True
         if not self.accepted:
             return False
@@ -69,12 +82,13 @@ class Scope:
                 return True
         return False
 
-    def place(self, case: Any, violation: Violation) -> Fingerprint | None:
+    def place(self, case: Any, violation: Violation) -> Place | None:
         """The place of an earlier finding that the violation is in; None: it is in none."""
-        if not self.passed_over:
-            return None
-        seen = traits(case, violation)
-        return next((place for place in self.passed_over if fits(place, seen)), None)
+        return self.place_of(violation, traits(case, violation)) if self.passed_over else None
+
+    def place_of(self, violation: Violation, seen: Traits) -> Place | None:
+        """The same by what is known of the case."""
+        return next((place for place in self.passed_over if place.covers(violation, seen)), None)
 
     def _go_around(self, case: Any, violation: Violation, operators: tuple[str, ...]) -> None:
         """Draw no further case with these operators, where the facts can say so."""

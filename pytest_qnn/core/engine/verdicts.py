@@ -26,7 +26,8 @@ def _outcome(run: Judge) -> tuple[Outcome, str]:
     denied = run.target.denies(run.rule.gate) if run.attribution.causes else ""
     if run.attribution.causes and not denied:
         return Outcome.INCONCLUSIVE, f"blocked by {', '.join(sorted(run.attribution.causes))}"
-    if unsupported := denied or run.tally.unsupported:
+    unproved = run.tally.large and not run.tally.unsupported_cases
+    if unsupported := denied or ("" if unproved else run.tally.unsupported):
         return Outcome.UNSUPPORTED, unsupported
     return (
         Outcome.INCONCLUSIVE,
@@ -74,13 +75,17 @@ def _note(run: Judge) -> str:
     number = run.profile.hang_budget - run.hangs_left
     ended = run.hung_too_often and run.minimal is None
     hung = f"the search ended early: {number} cases hung" if ended else ""
+    met = f"it met {run.ended_behind} failures that other rules own or that are expected"
+    behind = f"the search ended early: {met}" if run.ended_behind else ""
     failed = ""
     if run.errors:
-        sought = run.attribution.errors or run.scope.errors
-        unknown = "no other rule was found to own what was seen"
-        lost = unknown if sought else "the case may not be the smallest"
+        lost = "what else breaks the rule was not looked for to the end"
+        if run.making_errors:
+            lost = "the case may not be the smallest"
+        if run.attribution.errors or run.scope.errors:
+            lost = "no other rule was found to own what was seen"
         failed = f"internal error: {said(run.errors[0])}; {lost}"
-    return "; ".join(filter(None, (large, hung, failed)))
+    return "; ".join(filter(None, (large, hung, behind, failed)))
 
 
 def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:

@@ -21,8 +21,9 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.lives import Spent
 
-MOST_RESERVED = 1 << 37
-"""Bytes of all allocations that can succeed. Memory that nobody touches costs nothing."""
+MOST_RESERVED = 1 << 40
+"""Bytes of all allocations that can succeed: several times what strategies draw (RPC-05, REG-02). Memory that
+nobody touches costs nothing."""
 MOST_PROCESSES = 4
 _U64 = (1 << 64) - 1
 _KNOWN = (0, 1)

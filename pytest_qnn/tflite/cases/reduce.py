@@ -251,7 +251,8 @@ def smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
 def _unready(case: ScriptCase) -> set[str]:
     """Interpreters that work before they were allocated, or with inputs that a removal has taken away.
 
-    In the order in which the steps are written. RemoveAllDelegates plans the memory of tensors anew.
+    In the order in which the steps are written. A resize takes the allocation away; RemoveAllDelegates plans
+    the memory of tensors anew.
     """
     allocated: set[str] = set()
     emptied: set[str] = set()
@@ -260,6 +261,8 @@ def _unready(case: ScriptCase) -> set[str]:
         if isinstance(step, Open):
             allocated.discard(step.interpreter)
             emptied.discard(step.interpreter)
+        elif isinstance(step, Resize):
+            allocated.discard(step.interpreter)
         elif isinstance(step, RemoveAll):
             emptied.add(step.interpreter)
         elif isinstance(step, Allocate):

@@ -274,7 +274,10 @@ def described(**changes: Any) -> MemoryCase:
     ("case", "said"),
     [
         (alloc(1 << 64), "step 0: size is a number of 65 bits, not within "),
-        (MemoryCase((Alloc("b0", (1 << 31) - 1),) * 65), "the steps reserve more than 137438953472 bytes"),
+        (
+            MemoryCase((Alloc("b0", 1 << 38, wide=True),) * 5),
+            "the steps reserve more than 1099511627776 bytes",
+        ),
         (MemoryCase((Alloc("b0", 1 << 30), Fill("b0"))), "the steps touch more than 268435456 bytes"),
         (MemoryCase((Alloc("b0", 1 << 25), *((Read("b0"),) * 9))), "the steps touch more than 268435456"),
         (MemoryCase((Write("b0", (1 << 31) - 1),)), "the steps touch more than "),
