@@ -120,7 +120,7 @@ def _runners() -> None:
     """Both runners' modules, all rules and all mutants.
 
     pytester takes what a run inside a test imports out of ``sys.modules`` again: modules that are imported a
-    second time would enter their handlers, or mutants, a second time in the tables that were there before, and
+    second time would enter their handlers, or mutants, a second time in tables that were there before, and
     msgspec finds no names for a class whose module is gone.
     """
     importlib.import_module("pytest_qnn.qnn.runner.run")

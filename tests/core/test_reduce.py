@@ -151,6 +151,13 @@ def graphs(case: DelegateCase) -> list[Graph]:
     return [candidate.graph for candidate in smaller(case)]
 
 
+def test_a_buffer_that_goes_is_looked_at_no_more() -> None:
+    steps = (Alloc("b0", 4), Alloc("b1", 4), Observe(buffers=("b0", "b1")))
+    left = set(smaller(MemoryCase(steps), deadly=True))
+    assert MemoryCase((steps[0], Observe(buffers=("b0",)))) in left
+    assert MemoryCase((steps[1], Observe(buffers=("b1",)))) in left
+
+
 def test_readers_of_a_node_that_goes_read_its_operand() -> None:
     joined = Graph((T, T, T), (Node("ABS", (0,), (1,)), Node("ADD", (1, 1), (2,))), (0,), (2,))
     assert joined in graphs(DelegateCase(CHAIN))

@@ -150,7 +150,10 @@ def _missing(steps: Iterable[AnyStep], gone: set[str]) -> Iterator[AnyStep]:
 
 
 def _rest(step: AnyStep, gone: set[str]) -> AnyStep | None:
-    """A batch without the entries that concern ``gone``; None for any other step."""
+    """A batch or a look without what concerns ``gone``; None for another step, or where nothing is left."""
+    if isinstance(step, Observe):
+        buffers = tuple(name for name in step.buffers if name not in gone)
+        return msgspec.structs.replace(step, buffers=buffers) if buffers else None
     entries: list[int] = []
     if isinstance(step, Register) and step.context not in gone:
         entries = [i for i, descriptor in enumerate(step.descriptors) if descriptor.buffer not in gone]
