@@ -132,6 +132,13 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
     def joined(self, cases: Sequence[Any]) -> Any:
         """One case that does what all of them do, in their order; None where there is none."""
 
+    @property
+    def owner_in_company(self) -> str:
+        """The id of the rule that owns a death of several cases in one process that are no one case.
+
+        Empty: there is none.
+        """
+
     def run_fresh(self, case: CaseT_contra) -> TraceT_co:
         """The same in a process that has carried out nothing else, also where cases run in this process."""
 

@@ -107,6 +107,9 @@ class OpenTarget:
         """Whether `run` hands this very case to the executor first of all."""
         return True
 
+    owner_in_company = ""
+    """None: cases can be joined, or are never in company."""
+
     def joined(self, cases: Sequence[Any]) -> Any:  # noqa: ARG002 - the signature is Target's
         """None, unless a half knows how."""
         return None

@@ -458,6 +458,48 @@ def test_of_a_company_too_long_for_one_case_what_is_needed_is_found(listed: Call
     assert (verdict.outcome, finding(verdict).evidence.during) == (Outcome.CRASH, "QnnA")
 
 
+class Delegate(Controlled):
+    """Nothing is joined to one case; a child dies of the case of size 8 behind the one of size 7."""
+
+    isolated = True
+    owner_in_company = "OWN-01"
+    seldom = 2
+
+    def run_all(self, cases: Any) -> Iterator[tuple[Any, bool]]:
+        for number, case in enumerate(cases):
+            dies = {7, 8} <= {size_of(one) for one in cases} and size_of(case) == 8 and self.seldom > 0
+            self.seldom -= dies
+            yield ended("QnnA") if dies else MemoryTrace(), number == 0
+
+    def joined(self, cases: Any) -> Any:  # noqa: ARG002 - the interface's
+        return None
+
+
+@pytest.mark.parametrize("seldom", [1, 2])
+def test_a_death_behind_other_cases_that_comes_again_is_that_of_the_owner(
+    listed: Callable[..., None], seldom: int
+) -> None:
+    listed(*range(1, 12))
+    target = Delegate()
+    target.seldom = seldom
+    verdict, handed_over = judged(target)
+    assert (verdict.outcome, verdict.only_in_company) == (Outcome.PASS, 1)
+    assert len(handed_over) == (seldom == 2)
+    for owners in handed_over:
+        assert (owners.rule, owners.outcome) == ("OWN-01", Outcome.CRASH)
+        assert finding(owners).evidence.during == "QnnA"
+        assert owners.flaky == "failed twice, behind 2 other cases in one process, and not alone"
+        assert size_of(msgspec.json.decode(finding(owners).case, type=MemoryCase)) == 8
+
+
+def test_the_owner_itself_has_it_as_a_finding_of_its_own(listed: Callable[..., None]) -> None:
+    listed(*range(1, 12))
+    rule = a_rule("OWN-01")
+    verdict, handed_over = judge_with_owners(rule, Delegate(), PROFILE, 1, {"OWN-01": rule}.__getitem__)
+    assert (verdict.outcome, handed_over) == (Outcome.CRASH, ())
+    assert verdict.flaky.startswith("failed twice, behind ")
+
+
 def test_a_death_in_either_run_of_a_smaller_case_of_chance_is_a_finding(listed: Callable[..., None]) -> None:
     class Smaller(Controlled):
         def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the interface's

@@ -29,6 +29,8 @@ def revealing(case: Any) -> Iterator[Any]:
 
 
 class Reducing:
+    owner_in_company = ""
+
     def run(self, case: Any) -> Any:
         raise NotImplementedError
 

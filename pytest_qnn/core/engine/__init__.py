@@ -269,6 +269,7 @@ def _owners_verdict(
     if new:
         owner.minimal = (new[0].case, new[0].violation)
         owner.found = new[0].case
+        owner.others_before = new[0].others_before
         owner.shrinking.start()
         # Where the suite fails itself in the same case now, what was seen of it must not be lost.
         with rare_collections(), contextlib.suppress(InternalError):
@@ -294,7 +295,7 @@ def _seen_again(owner: Judge, causes: Iterable[Cause]) -> Iterator[Further]:
     """Those causes, run again in the same cases, which are plain already."""
     for cause in causes:
         one = Judge(owner.rule, owner.target, dataclasses.replace(owner.profile, repeats=1))
-        one.minimal = (cause.case, cause.violation)
+        one.minimal, one.others_before = (cause.case, cause.violation), cause.others_before
         again = ""
         with contextlib.suppress(InternalError):
             again = one.repeat()

@@ -56,6 +56,8 @@ class Cause(NamedTuple):
     owner: Rule[Any, Any, Any]
     case: Any
     violation: Violation
+    others_before: int = 0
+    """Other cases that were carried out before in its process, where it is wrong behind them only."""
 
 
 class Attribution:
@@ -115,10 +117,18 @@ class Attribution:
         else:
             cause = self._cause_in_controls(case, violation)
         if cause is not None:
-            of_owner = self.causes.setdefault(cause.owner.id, [])
-            if len(of_owner) < _MOST_CAUSES and not any(_is_same(cause, known) for known in of_owner):
-                of_owner.append(cause)
+            self._note(cause)
         return cause
+
+    def note_in_company(self, case: Any, violation: Violation, others_before: int) -> None:
+        """What ends a process behind other cases that are no one case with it, and has an owner."""
+        if self.rule_named is not None and (owner := self.target.owner_in_company):
+            self._note(Cause(self.rule_named(owner), case, violation, others_before))
+
+    def _note(self, cause: Cause) -> None:
+        of_owner = self.causes.setdefault(cause.owner.id, [])
+        if len(of_owner) < _MOST_CAUSES and not any(_is_same(cause, known) for known in of_owner):
+            of_owner.append(cause)
 
     def _cause_in_controls(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""

@@ -133,6 +133,8 @@ class Judge:
         self.scope = scope or Scope(target)
         self.tally = Tally()
         self.searches = _MOST_SEARCHES
+        self.others_before = 0
+        """Other cases in the process of the minimal one, which is wrong behind them only."""
         self.keeps_call = False
         """A smaller case must die in the same call: in another one it may be another rule's."""
         self.ended_behind = 0
@@ -348,6 +350,25 @@ class Judge:
                     self.minimal = (case, violation)
                 return
         self.tally.only_in_company += 1
+        self._together_again(before, last)
+
+    def _together_again(self, before: Sequence[Any], last: Any) -> None:
+        """Hand a death over that comes again where the same cases are carried out together once more."""
+        if not self.target.owner_in_company or self.hangs_left <= 1:
+            return
+        together = [*before, last]
+        for case, (trace, ran) in zip(together, self._carried_out(together), strict=False):
+            if trace.death is None or trace.death.kind == "large":
+                continue
+            if trace.death.lost:
+                raise TargetLost(trace.death.detail)
+            violation = died(trace.death)
+            self.hangs_left -= isinstance(violation, Hung)
+            if ran and self.rule.id != self.target.owner_in_company:
+                self.attribution.note_in_company(case, violation, len(ran))
+            elif ran and not self.scope.is_known(case, violation):
+                self.minimal, self.others_before = (case, violation), len(ran)
+            return
 
     def _still_fails(self, case: Any) -> bool:
         """Whether the target breaks the rule in the case, in the way in which it did so first.
@@ -416,7 +437,7 @@ class Judge:
 
     def reduce(self) -> None:
         """Remove steps and nodes from the minimal case until none can be removed; it still fails alike."""
-        shrinking = self.minimal is not None
+        shrinking = self.minimal is not None and not self.others_before  # alone no case fails
         while shrinking and self.minimal is not None:
             shrinking = False
             case, violation = self.minimal
@@ -514,6 +535,8 @@ class Judge:
         """
         if self.minimal is None:
             return ""
+        if self.others_before:
+            return f"failed twice, behind {self.others_before} other cases in one process, and not alone"
         case, violation = self.minimal
         times = self.profile.repeats
         if isinstance(violation, Hung):

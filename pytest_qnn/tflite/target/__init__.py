@@ -72,6 +72,8 @@ class DelegateTarget(OpenTarget):
     """A delegate, or a chain of them, on one runtime."""
 
     subject: Subject = "delegate"
+    owner_in_company = "RUN-01"
+    """There is no case of several delegate cases."""
 
     def __init__(
         self,
