@@ -185,7 +185,7 @@ def findings(verdicts: list[Verdict]) -> list[Line]:
     lines += map(Line, _unsupported(verdicts))
     crowded = [verdict.rule for verdict in verdicts if verdict.only_in_company]
     if crowded:
-        words = "broken only after other cases in the same process, which does not count"
+        words = "broken only after other cases in the same process, which is no finding of the rule"
         lines.append(Line(f"{words}: {spans(crowded)}"))
     return lines
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import fake_suite
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
@@ -102,6 +103,30 @@ def test_what_another_seed_block_found_stands_beside_it_with_its_file(
     assert f"case in <code>.pytest-qnn/{file}</code>" in Path("out.html").read_text()
     again = pytester.runpytest_inprocess(f"--qnn-replay={folder / 'case.json'}")
     again.stdout.fnmatch_lines(["*STILL FAILS*"])
+
+
+def test_one_that_was_not_seen_again_is_marked(
+    fakes: None, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
+) -> None:
+    usual = engine.judge_with_owners
+
+    def judge(*arguments: Any) -> engine.Judged:
+        found = usual(*arguments)
+        (other,) = found.verdict.further
+        other = msgspec.structs.replace(other, flaky="failed 1 of 2 runs")
+        return found._replace(verdict=msgspec.structs.replace(found.verdict, further=(other,)))
+
+    monkeypatch.setitem(fake_suite.CATALOGUE, "REG-17", dies_and_fails())
+    monkeypatch.setattr(engine, "judge_with_owners", judge)
+    pytester.makepyfile(test_rules=SUITE)
+    result = pytester.runpytest_inprocess(*ALL[:-1])
+    told = "fail: code 1000 <&> (step 1), flaky: the case failed 1 of 2 runs, case in case-2.json"
+    result.stdout.fnmatch_lines([f"  further   {told}", f"  further: {told}"])
+    (further,) = rule_of_report()["further"]
+    assert further["flaky"] == "failed 1 of 2 runs"
+    assert "flaky: the case failed 1 of 2 runs" in Path("out.html").read_text()
+    (case,) = Path(".pytest-qnn").glob("*/REG-17/case-2.json")
+    assert json.loads(case.read_text())["flaky"] == "failed 1 of 2 runs"
 
 
 def test_each_is_a_known_failure_of_its_own(
