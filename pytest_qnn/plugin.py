@@ -17,7 +17,7 @@ from pytest_qnn import options as opts
 from pytest_qnn.core import forms
 from pytest_qnn.core.printable import printable
 from pytest_qnn.session import node_ids
-from pytest_qnn.session.gather import NOT_CARRIED, Gatherer, expect, not_carried
+from pytest_qnn.session.gather import NOT_CARRIED, Carried, Gatherer, expect, not_carried
 from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
     node_ids.find(config)
+    config.pluginmanager.register(Carried(session), "qnn-carried")
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session, before), "qnn-gatherer")
 
@@ -88,6 +89,10 @@ def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
         options = matrix.of_target(read, options)
     if config.getoption("dist", "no") != "no":
         _check_for_workers(options)
+    if config.getoption("forked", default=False):
+        raise forms.BadOption(
+            "--forked: the tests' forks would share the processes of a target; leave it out"
+        )
     return (options, None) if options.replay is None else _replay(config, read, options.replay)
 
 
@@ -236,6 +241,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     --qnn-replay the file's rule, and no other test.
     """
     session = config.stash[SESSION]
+    if session.case_file is not None:  # a project's addopts may have these for its own runs
+        config.option.markexpr = config.option.keyword = ""
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     judged = [session.rule_of_test(item.name) if _judges(item) else None for item in items]
@@ -324,6 +331,8 @@ def pytest_runtest_makereport(
         if key in item.stash:
             vars(report)[name] = item.stash[key]
             del item.stash[key]
+    if verdicts := getattr(report, "qnn_verdicts", None):
+        item.config.stash[SESSION].in_reports.append(verdicts)
     # The main process of pytest-xdist knows tests by their names only.
     if not _judges(item) and item.config.stash[SESSION].rule_of_test(item.name) is not None:
         vars(report)["qnn_judges"] = False
@@ -332,7 +341,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the main process what a worker has found and no report has carried: Ctrl-C ended its test."""
+    """Send the main process what a worker has found and no report has carried."""
     if _is_worker(session.config):
         output: dict[str, object] = session.config.workeroutput  # type: ignore[attr-defined]
         output[NOT_CARRIED] = not_carried(session)

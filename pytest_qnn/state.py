@@ -90,6 +90,8 @@ class Session:
         self.verdicts: dict[tuple[str, str, str], Verdict] = {}
         """What they come to."""
         self.replayed: list[Replayed] = []
+        self.in_reports: list[list[dict[str, Any]]] = []
+        """Verdicts, as plain data, of tests' reports that this process has made and not logged yet."""
 
     def _selected(self) -> frozenset[str] | None:
         if not self.options.selection.given():
@@ -198,7 +200,7 @@ class Session:
             return f"{self.options.replay}: the catalogue has no rule {rule_id}"
         return (
             f"no collected test judges {rule_id}; "
-            "name no tests on the command line, or add --pyargs pytest_qnn.conformance"
+            "name no tests on the command line or in addopts, or add --pyargs pytest_qnn.conformance"
         )
 
     def _sentence(self, error: Exception) -> str:

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import shutil
 
 from pytest_qnn.isolation.host import capabilities
 
@@ -160,8 +161,11 @@ class Leftovers:
         files, numbers = _files() - self._files, _numbers() - self._numbers
         names = self._queue_names() - self._names
         for name in files:
-            with contextlib.suppress(OSError):
-                os.unlink(f"{_SHARED_MEMORY}/{name}")
+            path = f"{_SHARED_MEMORY}/{name}"
+            try:
+                os.unlink(path)
+            except OSError:  # a folder
+                shutil.rmtree(path, ignore_errors=True)
         for function, arguments, number in numbers:
             call = (number, 0, _IPC_RMID, None) if arguments == 4 else (number, _IPC_RMID, None)
             getattr(_LIBC, function)(*call)

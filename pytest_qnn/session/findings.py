@@ -58,11 +58,16 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         files.replace(home / ".gitignore", b"*\n")
         beside = reproducers.files(target, verdict, content)
         beside |= {case_file(number): encode(each) for number, each in enumerate(more, 2)}
+        case, earlier = encode(content), session.config.stash.setdefault(_CASES, {})
         for choice in choices(folder):
+            # A rule may be judged twice, by a plugin that runs tests again: the verdict kept names the first.
+            if earlier.get(choice, case) != case:
+                continue
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
             made = _files(content, kept, command, beside)
             if _folders(session).put(choice, made):
+                earlier[choice] = case
                 break
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
@@ -79,6 +84,8 @@ def hold(session: Session, verdict: Verdict) -> None:
 
 
 _FOLDERS: pytest.StashKey[Folders] = pytest.StashKey()
+_CASES: pytest.StashKey[dict[str, bytes]] = pytest.StashKey()
+"""By folder that this process has written in this run: its case file."""
 
 
 def _folders(session: Session) -> Folders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import signal
 import threading
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_qnn.core.printable import printable
-from pytest_qnn.state import VERDICTS, Session
+from pytest_qnn.state import SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Subject
@@ -49,6 +50,8 @@ class Gatherer:
         """The run has failed for this alone: a rule was not judged."""
         self._swallowed = False
         """A test was reported otherwise than its rule's verdict demands, as where a plugin runs it again."""
+        self._failed = False
+        """A test has failed as its rule's verdict demands: ``pytest.exit`` with status 0 does not hide it."""
 
     def pytest_sessionstart(self) -> None:
         """Name the submission in a JUnit file, and prepare for a run that is ended from outside."""
@@ -163,8 +166,9 @@ class Gatherer:
         reported = report.outcome == "failed" or hasattr(report, "wasxfail")
         strict = self.session.options.strict
         for verdict in self._take(verdicts):
-            own = not verdict.found_by and not reported
-            self._swallowed |= own and verdict.is_red(strict=strict)
+            own = not verdict.found_by and verdict.is_red(strict=strict)
+            self._swallowed |= own and not reported
+            self._failed |= own and report.outcome == "failed"
         self.session.replayed += msgspec.convert(replayed, list[Replayed])
 
     def _take(self, verdicts: list[dict[str, Any]]) -> list[Verdict]:
@@ -185,7 +189,10 @@ class Gatherer:
         left = not_carried(session)
         for node in self._nodes:
             left += getattr(node, "workeroutput", {}).pop(NOT_CARRIED, ())
-        return bool(left and self._take(left))
+        taken = self._take(left)
+        strict = self.session.options.strict
+        self._swallowed |= any(not each.found_by and each.is_red(strict=strict) for each in taken)
+        return bool(taken)
 
     def _note_skip(self, report: pytest.TestReport) -> None:
         """Remember a test that judges nothing because its author or the user wants it so.
@@ -195,7 +202,9 @@ class Gatherer:
         if hasattr(report, "qnn_verdicts"):
             self._judging.add(report.nodeid)
             return
-        judges_nothing = report.skipped or not getattr(report, "qnn_judges", True)
+        # One that is marked ``xfail`` may have been ended before it judged: that is nobody's wish.
+        ended = report.when == "call" and hasattr(report, "wasxfail")
+        judges_nothing = (report.skipped and not ended) or not getattr(report, "qnn_judges", True)
         if judges_nothing and report.nodeid not in self._judging:
             self.session.skipped.add(report.nodeid)
 
@@ -216,9 +225,12 @@ class Gatherer:
     def _status(self, session: pytest.Session, exitstatus: int) -> int:
         """The exit status for what was found, which is then the run's."""
         lacks = any(each.claimed and each.claimed.missing for each in self.session.described.values())
-        red = bool(lacks or self._swallowed or self._found_for_another())
-        self._unjudged = exitstatus == pytest.ExitCode.OK and not red and self._lacks_verdicts()
-        red = red or self._unjudged
+        red = bool(lacks or self._swallowed or self._failed or self._found_for_another())
+        if exitstatus == pytest.ExitCode.OK and not red:
+            self._unjudged = self._lacks_verdicts()
+            if self._lacks_replay():
+                self._problems = ["--qnn-replay: no test has judged the case"]
+            red = self._unjudged or bool(self._problems)
         if exitstatus == pytest.ExitCode.OK and red:
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         elif exitstatus == pytest.ExitCode.OK and self._not_kept():
@@ -283,9 +295,18 @@ class Gatherer:
         So it is where pytest-xdist does not replace a worker that died (``--max-worker-restart``), where a
         test does not call its fixture, and behind ``pytest.exit`` with status 0.
         """
+        is_replay = self.session.case_file is not None
+        return bool(self.session.not_judged) and not is_replay and not self._only_looks()
+
+    def _lacks_replay(self) -> bool:
+        """Whether a case was to be replayed and was not, though no test failed: its test was skipped, say."""
+        is_replay = self.session.case_file is not None
+        return is_replay and not self.session.replayed and not self._only_looks()
+
+    def _only_looks(self) -> bool:
+        """No test is to be run."""
         option = self.session.config.option
-        about_others = option.collectonly or option.setuponly or self.session.case_file is not None
-        return bool(self.session.not_judged) and not about_others
+        return bool(option.collectonly or option.setuponly)
 
     def _not_kept(self) -> bool:
         """Whether a finding that fails no test could not be written: the run has lost what it was for."""
@@ -306,13 +327,34 @@ class Gatherer:
         terminal.summary(terminalreporter, self.session)
 
 
+class Carried:
+    """The hook of every process that knows which reports are on their way.
+
+    Args:
+        session: the run.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of its verdicts nothing is to be done any more; in a worker it goes to the main process."""
+        verdicts = getattr(report, "qnn_verdicts", None)
+        self.session.in_reports = [each for each in self.session.in_reports if each is not verdicts]
+
+
 NOT_CARRIED = "qnn_not_carried"
 """In what a worker of pytest-xdist sends at its end (``workeroutput``): `not_carried`."""
 
 
 def not_carried(session: pytest.Session) -> list[dict[str, Any]]:
-    """Verdicts that no test's report has carried, as plain data: pytest makes none of an interrupted test."""
-    return [verdict for item in getattr(session, "items", ()) for verdict in _taken(item)]
+    """Verdicts that no test's report has carried, as plain data.
+
+    pytest makes no report of an interrupted test; a plugin that runs failed tests again may drop one.
+    """
+    left = [verdict for item in getattr(session, "items", ()) for verdict in _taken(item)]
+    dropped, session.config.stash[SESSION].in_reports = session.config.stash[SESSION].in_reports, []
+    return [*left, *itertools.chain.from_iterable(dropped)]
 
 
 def _taken(item: pytest.Item) -> list[dict[str, Any]]:

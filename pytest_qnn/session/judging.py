@@ -31,6 +31,8 @@ from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import VERDICTS, Session
 from pytest_qnn.targets import open_target
 
+_FOUND: pytest.StashKey[list[Verdict]] = pytest.StashKey()
+"""What was found in a block, while what it leaves is being kept."""
 _HUNG = 3
 """Rules that may hang in one target, and in one process, before hangs in it are no longer shrunk.
 
@@ -59,12 +61,15 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
         rule_id: of the rule.
         block: the seed block of the cases.
 
+    What ends this function while that is being kept, such as Ctrl-C, finds the verdicts in the test's stash.
+
     Raises:
         LookupError: there is no such rule.
         ValueError: the test is named after another rule.
         TargetLost: the target cannot be opened, or not any more.
         Interrupted: it is lost, or the suite itself failed, and other rules own what was seen before.
     """
+    item.stash[_FOUND] = []
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(block_seed(session.seed, block), rule_id)
@@ -82,15 +87,17 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
                 rule, target, profile, seed, session.rule, session.expectations, tried
             )
         except engine.Interrupted as stopped:
-            others = _completed_others(session, target, block, stopped.handed_over)
+            item.stash[_FOUND] = placed = _placed(stopped.handed_over, block)
+            others = _completed_others(session, target, placed)
             raise engine.Interrupted(stopped.error, others) from stopped.error
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
-    others = _completed_others(session, target, block, handed_over)
+    item.stash[_FOUND] = [own, *placed] = _placed((verdict, *handed_over), block)
+    others = _completed_others(session, target, placed)
 
     def complete(verdict: Verdict) -> Verdict:
         return _completed(session, target, _as_claimed(session, rule, verdict))
 
-    return engine.Judged(_completed_anyway(complete, msgspec.structs.replace(verdict, block=block)), others)
+    return engine.Judged(_completed_anyway(complete, own), others)
 
 
 def with_owners(
@@ -112,11 +119,15 @@ def with_owners(
         raise engine.Interrupted(error, handed_over) from error
 
 
+def _placed(verdicts: Iterable[Verdict], block: int) -> list[Verdict]:
+    """The verdicts, as those of a seed block."""
+    return [msgspec.structs.replace(each, block=block) for each in verdicts]
+
+
 def _completed_others(
-    session: Session, target: Target[Any, Any], block: int, handed_over: Iterable[Verdict]
+    session: Session, target: Target[Any, Any], placed: Iterable[Verdict]
 ) -> tuple[Verdict, ...]:
-    """The verdicts on other rules, in a seed block."""
-    placed = (msgspec.structs.replace(each, block=block) for each in handed_over)
+    """The verdicts on other rules, completed."""
     return tuple(_completed_anyway(functools.partial(_completed, session, target), each) for each in placed)
 
 
@@ -254,13 +265,15 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     try:
         for block in blocks:
             verdicts += _judge_block(session, item, rule_id, block)
+            item.stash[_FOUND] = []
     except TargetLost as reason:
         lost = reason
     except engine.Interrupted as stopped:
         lost = stopped.error
         verdicts += stopped.handed_over
-    except KeyboardInterrupt:
-        _keep(item, verdicts)  # of the blocks before this one: pytest makes no report of the test
+    except BaseException:
+        # Ctrl-C, pytest.exit, or the time limit of another plugin: what blocks have found is not lost by it.
+        _keep(item, [*verdicts, *item.stash.get(_FOUND, [])])
         raise
     if lost is None:
         _end(session, item, verdicts)
@@ -287,6 +300,8 @@ def _judge_block(session: Session, item: pytest.Item, rule_id: str, block: int) 
             raise
         own = _failed(session, item, rule_id, block, stopped.error, time.perf_counter() - started)
         return [own, *stopped.handed_over]
+    except pytest.exit.Exception:
+        raise
     except Exception as error:
         return [_failed(session, item, rule_id, block, error, time.perf_counter() - started)]
     return [verdict, *handed_over]

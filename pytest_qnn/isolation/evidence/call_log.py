@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from pytest_qnn.core.evidence import Call
+from pytest_qnn.isolation.evidence import crash_handler
 
 _HEAD: Final = struct.Struct("<QQ")
 """How many steps and calls have begun; the number of the last call."""
@@ -79,6 +80,7 @@ class CallLog:
     def end(self, place: int, status: int) -> None:
         """A call has returned; its status, 64 bits, signed or not."""
         self.end_copy()
+        crash_handler.forget_survived()
         _RESULT.pack_into(self._memory, place + 8, (status & _ALL ^ _SIGN) - _SIGN)
 
 

@@ -13,6 +13,7 @@ that is said of a death does not depend on it.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import struct
@@ -104,6 +105,7 @@ class Crash(msgspec.Struct, frozen=True, gc=False):
 
 _STATE: Final = _State()
 _PREVIOUS: Final = {number: _Action() for number in SIGNALS}
+_OURS: Final = _Action()
 # A block of the heap, not a mapping of its own: cases look at what is mapped.
 _ALTERNATE: Final = ctypes.create_string_buffer(_STACK)
 
@@ -111,8 +113,10 @@ _ALTERNATE: Final = ctypes.create_string_buffer(_STACK)
 def install() -> bool:
     """Install the handler in this process and its forks, for this thread on a stack of its own.
 
-    Nothing is recorded before `record_to`. Whether it was installed.
+    Nothing is recorded before `record_to`. Whether it was installed. Python's own handler, which the user's
+    environment may have asked for, is removed: what it writes would be taken for the target's words.
     """
+    faulthandler.disable()
     if os.uname().machine != "x86_64" or sys.platform != "linux" or _STATE.sigaction:
         return False
     library = ctypes.CDLL(None, use_errno=True)
@@ -127,11 +131,29 @@ def install() -> bool:
     _STATE.sigaction = ctypes.cast(library.sigaction, ctypes.c_void_p).value
     stack = _Stack(ctypes.addressof(_ALTERNATE), 0, _STACK)
     library.sigaltstack(ctypes.byref(stack), None)
-    ours = _Action(handler=entry, flags=_SA_SIGINFO | _SA_ONSTACK)
+    _OURS.handler, _OURS.flags = entry, _SA_SIGINFO | _SA_ONSTACK
     for number, before in _PREVIOUS.items():
         _STATE.previous[number] = ctypes.addressof(before)
-        library.sigaction(int(number), ctypes.byref(ours), ctypes.byref(before))
+        library.sigaction(int(number), ctypes.byref(_OURS), ctypes.byref(before))
     return True
+
+
+def forget_survived() -> None:
+    """Record the next fault again: a call has returned, so that what was recorded did not end the process.
+
+    A library may have a handler of its own, and look with it which addresses or instructions there are. Where
+    ours has handed a signal over to that one, ours is installed before it again.
+    """
+    if not _STATE.stage:
+        return
+    library = ctypes.CDLL(None, use_errno=True)
+    for number, before in _PREVIOUS.items():
+        now = _Action()
+        library.sigaction(int(number), None, ctypes.byref(now))
+        if now.handler == before.handler:
+            library.sigaction(int(number), ctypes.byref(_OURS), None)
+    ctypes.memset(_STATE.record, 0, _MAPS_AT)
+    _STATE.stage = 0
 
 
 def record_to(address: int) -> None:

@@ -17,6 +17,7 @@ import pytest
 from reports import judged_by_id
 
 from pytest_qnn.core import engine
+from pytest_qnn.session import findings
 
 BLOCKS = ("--qnn-blocks=3", "--qnn-seed=3", "--qnn-report=out.json")
 WAITS_IN_THE_THIRD = """
@@ -69,6 +70,50 @@ def test_the_blocks_before_the_interrupted_one_are_kept(
     rule = judged_by_id(json.loads(Path("out.json").read_text()))["REG-02"]
     assert rule["examples"] > 0
     assert len([*Path(".pytest-qnn").glob("*/REG-02*/case.json")]) == 2
+
+
+ENDED_IN_THE_SECOND = """
+import signal
+import pytest
+from pytest_qnn.session import judging
+
+usual = judging.judge
+
+def judge_(session, item, rule_id, block=0):
+    if block == 1:
+        {ends}
+    return usual(session, item, rule_id, block)
+
+judging.judge = judge_
+
+def test_reg_02(judge): judge("REG-02")
+"""
+
+
+@pytest.mark.usefixtures("fakes_outside")
+@pytest.mark.parametrize("ends", ['pytest.fail("a time limit")', 'pytest.exit("enough")'])
+def test_what_ends_a_test_in_a_later_block_loses_no_finding(pytester: pytest.Pytester, ends: str) -> None:
+    pytester.makepyfile(ENDED_IN_THE_SECOND.format(ends=ends))
+    result = pytester.runpytest_subprocess("-p", "fake_suite", *BLOCKS)
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if "fail" in ends else pytest.ExitCode.INTERRUPTED)
+    report = json.loads(Path("out.json").read_text())
+    assert report["not_judged"] == ["REG-02"]
+    assert judged_by_id(report)["REG-02"]["verdict"] == "fail"
+    assert "internal error" not in result.stdout.str()
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_finding_whose_folder_is_being_made_is_not_lost(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(findings, "keep", interrupted)
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
+    result = pytester.runpytest_inprocess("--qnn-report=out.json", no_reraise_ctrlc=True)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert judged_by_id(json.loads(Path("out.json").read_text()))["REG-02"]["verdict"] == "fail"
 
 
 def interrupt_all(process: subprocess.Popen[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import fake_suite
 import pytest
-from reports import judged_by_id
+from reports import judged_by_id, refusal
 
 pytestmark = pytest.mark.usefixtures("fakes", "fakes_outside")
 
@@ -89,6 +89,124 @@ def test_what_the_user_leaves_out_counts_as_not_selected(
 def test_a_run_that_is_not_to_judge_does_not_fail(pytester: pytest.Pytester, option: str) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-01"))
     assert pytester.runpytest_inprocess(option).ret == pytest.ExitCode.OK
+
+
+def test_an_end_with_status_0_hides_no_failure(pytester: pytest.Pytester) -> None:
+    stop = 'import pytest\n\ndef test_stop(): pytest.exit("enough", returncode=0)\n'
+    pytester.makepyfile("\n".join((fake_suite.suite("REG-02"), stop)))
+    assert run(pytester)[0].ret == pytest.ExitCode.TESTS_FAILED
+
+
+ENDED = """
+import pytest
+
+@pytest.mark.xfail(reason="fails on our board")
+def test_reg_02(judge): pytest.fail("a time limit", pytrace=False)
+"""
+
+
+@SPREAD
+def test_a_test_that_is_expected_to_fail_and_judges_nothing_fails_the_run(
+    pytester: pytest.Pytester, spread: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(ENDED)
+    result, report = run(pytester, *spread)
+    assert (result.ret, report["not_judged"]) == (pytest.ExitCode.TESTS_FAILED, ["REG-02"])
+
+
+DROPS_REPORTS = """
+from _pytest import runner
+import pytest
+from pytest_qnn.session import judging
+
+turn, usual = [], judging.judge
+
+def judge(session, item, rule_id, block=0):
+    turn.append(rule_id)
+    return usual(session, item, "REG-02" if len(turn) == 1 else "REG-01", block)
+
+judging.judge = judge
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    reports = runner.runtestprotocol(item, log=False, nextitem=nextitem)
+    if any(each.failed for each in reports):  # nobody sees them
+        item._initrequest()
+        reports = runner.runtestprotocol(item, log=False, nextitem=nextitem)
+    for each in reports:
+        item.ihook.pytest_runtest_logreport(report=each)
+    return True
+"""
+
+
+@SPREAD
+def test_a_finding_in_a_report_that_a_plugin_drops_fails_the_run(
+    pytester: pytest.Pytester, spread: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(DROPS_REPORTS)
+    pytester.makepyfile('def test_one(judge): judge("REG-01")')
+    result, report = run(pytester, *spread)
+    found = {name: rule["verdict"] for name, rule in judged_by_id(report).items()}
+    assert found == {"REG-01": "pass", "REG-02": "fail"}
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_test_that_runs_again_leaves_the_folder_of_what_it_found_first(pytester: pytest.Pytester) -> None:
+    twice = 'def test_reg_02(judge): judge("REG-02")\n'
+    again = """
+import dataclasses
+import fake_suite
+
+def test_once_more():
+    fake_suite.CATALOGUE["REG-02"] = dataclasses.replace(fake_suite.CATALOGUE["REG-03"], id="REG-02")
+"""
+    pytester.makepyfile(test_a=twice, test_b=again, test_c=twice)
+    _, report = run(pytester)
+    assert judged_by_id(report)["REG-02"]["verdict"] == "crash"
+    saved = {
+        path.parent.name: json.loads(path.read_text()) for path in Path(".pytest-qnn").glob("*/*/case.json")
+    }
+    assert {name: case["verdict"] for name, case in saved.items()} == {"REG-02": "fail", "REG-02-2": "crash"}
+
+
+SKIPS = """
+import pytest
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.skip(reason="slow"))
+"""
+
+
+@pytest.mark.parametrize("judges", [True, False])
+def test_a_replay_that_judges_nothing_fails(pytester: pytest.Pytester, judges: bool) -> None:
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
+    run(pytester)
+    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    if judges:
+        pytester.makeconftest(SKIPS)
+    else:
+        pytester.makepyfile(test_rules=NEVER_JUDGES)
+    result = pytester.runpytest_inprocess(f"--qnn-replay={folder}", "test_rules.py")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["--qnn-replay: no test has judged the case"])
+
+
+@pytest.mark.parametrize("option", ['-m "not qnn_memory"', "-k nothing"])
+def test_a_replay_needs_no_options_that_select_tests(pytester: pytest.Pytester, option: str) -> None:
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
+    run(pytester)
+    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    pytester.makeini(f"[pytest]\naddopts = {option}")
+    result = pytester.runpytest_inprocess(f"--qnn-replay={folder}", "test_rules.py")
+    result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS*"])
+
+
+def test_forks_of_tests_are_refused(pytester: pytest.Pytester) -> None:
+    """They would share the processes of a target, and its answers."""
+    pytester.makeconftest('def pytest_addoption(parser): parser.addoption("--forked", action="store_true")')
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-01"))
+    assert refusal(pytester.runpytest_subprocess("--forked")).startswith("--forked: ")
 
 
 def test_a_replay_does_not_fail_for_it(pytester: pytest.Pytester) -> None:
