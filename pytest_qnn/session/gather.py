@@ -46,6 +46,8 @@ class Gatherer:
         self._problems: list[str] = []
         self._judging: set[str] = set()
         """Node ids of tests that came to judge a rule."""
+        self._others: set[str] = set()
+        """Node ids of tests that are called like a rule's and judge none: they do not use the fixture."""
         self._unjudged = False
         """The run has failed for this alone: a rule was not judged."""
         self._swallowed = False
@@ -122,7 +124,7 @@ class Gatherer:
         that replaces this one enters the verdict, without judging.
         """
         rule = self.session.rule_of_test(crashitem)
-        if rule is None or report.node.gateway.id in self._interrupted:
+        if rule is None or crashitem in self._others or report.node.gateway.id in self._interrupted:
             return
         self._killed[crashitem] += 1
         again = self.session.isolated(rule.subject) and self._killed[crashitem] <= _KILLED_AGAIN
@@ -189,10 +191,12 @@ class Gatherer:
         left = not_carried(session)
         for node in self._nodes:
             left += getattr(node, "workeroutput", {}).pop(NOT_CARRIED, ())
+        if not left:
+            return False
         taken = self._take(left)
         strict = self.session.options.strict
         self._swallowed |= any(not each.found_by and each.is_red(strict=strict) for each in taken)
-        return bool(taken)
+        return True
 
     def _note_skip(self, report: pytest.TestReport) -> None:
         """Remember a test that judges nothing because its author or the user wants it so.
@@ -204,7 +208,9 @@ class Gatherer:
             return
         # One that is marked ``xfail`` may have been ended before it judged: that is nobody's wish.
         ended = report.when == "call" and hasattr(report, "wasxfail")
-        judges_nothing = (report.skipped and not ended) or not getattr(report, "qnn_judges", True)
+        if not getattr(report, "qnn_judges", True):
+            self._others.add(report.nodeid)
+        judges_nothing = (report.skipped and not ended) or report.nodeid in self._others
         if judges_nothing and report.nodeid not in self._judging:
             self.session.skipped.add(report.nodeid)
 

@@ -120,6 +120,7 @@ def test_shared_memory_of_a_case_ends_with_it_and_that_of_the_library_does_not(t
     # Inside only: of what it leaves outside, nobody can tell whose it is.
     make = (
         f'if(getppid()==1){{close(shm_open("/{name}-case",O_CREAT|O_RDWR,0600));'
+        f'mkdir("/dev/shm/{name}-folder",0700);close(open("/dev/shm/{name}-folder/f",O_CREAT|O_RDWR,0600));'
         "shmget(8,4096,IPC_CREAT|0600);semget(8,1,IPC_CREAT|0600);}"
     )
     load = (

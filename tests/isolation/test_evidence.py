@@ -174,6 +174,44 @@ def test_a_handler_of_the_library_is_called_as_without_ours(
     assert death.evidence.stderr.startswith(said)
 
 
+PROBES = r"""
+#include <setjmp.h>
+#include <signal.h>
+static sigjmp_buf back;
+static volatile int probing;
+static void theirs(int number) { if (probing) siglongjmp(back, 1); signal(number, SIG_DFL); }
+static void handle(void) {
+  struct sigaction action = {0};
+  action.sa_handler = theirs;
+  sigaction(SIGSEGV, &action, 0);
+  sigaction(SIGILL, &action, 0);
+}
+__attribute__((noinline)) void probe(void) {
+  probing = 1;
+  if (!sigsetjmp(back, 1)) PROBE;
+  probing = 0;
+}
+__attribute__((noinline)) void the_bug(void) { *(volatile int*)8 = 0; __asm__ volatile(""); }
+"""
+
+
+@pytest.mark.parametrize("probe", ["*(volatile int*)0xdead000 = 0", "__builtin_trap()"])
+def test_a_fault_that_the_library_has_survived_is_not_the_one_it_died_of(tmp_path: Path, probe: str) -> None:
+    before = PROBES.replace("PROBE", probe)
+    deeds = {"on_load": "handle()", "on_backend": "probe();probe()"}
+    left = left_by(qnn_library(tmp_path, "the_bug()", before=before, **deeds))
+    assert left.fault == "SEGV_MAPERR at 0x8, near NULL"
+    assert "(the_bug+" in left.frames[0].text
+    assert "(context_create+" in left.frames[1].text
+
+
+def test_what_python_says_of_a_crash_is_not_the_library_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
+    assert left_by(qnn_library(tmp_path, SEGV)).stderr == ""
+
+
 def test_of_another_thread_the_backtrace_is_that_thread_s(tmp_path: Path) -> None:
     before = f"#include <pthread.h>\nstatic void* worker(void* a) {{ {SEGV}; return a; }}\n"
     deed = "{pthread_t t; pthread_create(&t, 0, worker, 0); pthread_join(t, 0);}"

@@ -51,7 +51,8 @@ _TAIL = """
 | 5 | no test was selected |
 
 With `--qnn-replay` the status is 0 where the case is FIXED (or PASSES HERE), and 1 where it STILL FAILS (or
-FAILS HERE) or CANNOT RUN; 4 where that was known before any test. Other commands have statuses of their own:
+FAILS HERE) or CANNOT RUN, or where no test has judged the case (a conftest.py skips it, say); 4
+where that was known before any test. `-m` and `-k` are ignored. Other commands have statuses of their own:
 [compare](../how-to/compare.md), [merge](../how-to/shards.md), [certify and
 verify](../how-to/certification.md).
 """

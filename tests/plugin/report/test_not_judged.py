@@ -114,6 +114,15 @@ def test_a_test_that_is_expected_to_fail_and_judges_nothing_fails_the_run(
     assert (result.ret, report["not_judged"]) == (pytest.ExitCode.TESTS_FAILED, ["REG-02"])
 
 
+def test_the_end_of_a_worker_in_another_test_is_no_finding(pytester: pytest.Pytester) -> None:
+    """It is only called like a rule's."""
+    own = "import os\n\ndef test_reg_01(): os._exit(3)\n\n"
+    pytester.makepyfile(own + fake_suite.suite("REG-06"))
+    result, report = run(pytester, "-n1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert judged_by_id(report).keys() == {"REG-06"}
+
+
 DROPS_REPORTS = """
 from _pytest import runner
 import pytest
