@@ -37,6 +37,8 @@ class OpenTarget:
     """What both kinds of target share: where cases run, and what was learned."""
 
     subject: Subject
+    owner_in_company = ""
+    """None: cases can be joined, or are never in company."""
 
     def __init__(self, spec: str, options: tuple[str, ...], executor: Executing) -> None:
         self.spec = spec
@@ -106,9 +108,6 @@ class OpenTarget:
     def _goes_ahead(self, case: Any) -> bool:  # noqa: ARG002 - each kind of target has its own
         """Whether `run` hands this very case to the executor first of all."""
         return True
-
-    owner_in_company = ""
-    """None: cases can be joined, or are never in company."""
 
     def joined(self, cases: Sequence[Any]) -> Any:  # noqa: ARG002 - the signature is Target's
         """None, unless a half knows how."""

@@ -20,6 +20,7 @@ import pytest
 
 from pytest_qnn import case_file, rules
 from pytest_qnn.core import engine
+from pytest_qnn.core.engine.checking import call_in
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint, traits_of
 from pytest_qnn.core.forms import BadOption
@@ -38,7 +39,6 @@ Shown = tuple[str, Fingerprint]
 """Verdict and fingerprint of what a case shows."""
 _HALVES = {"delegate": "a delegate", "memory": "QNN memory"}
 _DEATHS = (Outcome.CRASH.value, Outcome.HANG.value)
-_DURING = re.compile(r"in ([^,]+)")
 _NAME = re.compile(r"([A-Z]{1,12}-[0-9]{2,4})-[0-9a-f]{16}\.json")
 
 
@@ -87,9 +87,7 @@ def add(folder: Path, content: AnyCaseFile) -> None:
 def recorded(content: AnyCaseFile) -> Shown:
     """What the case showed when it was found."""
     data = msgspec.to_builtins(content.case)
-    # What was at work in a death is in its words only (`pytest_qnn.core.engine.checking.died`).
-    during = _DURING.match(content.where) if content.verdict in _DEATHS else None
-    evidence = Evidence(during[1] if during else "")
+    evidence = Evidence(call_in(content.where) if content.verdict in _DEATHS else "")
     return content.verdict, traits_of(content.seen, content.where, evidence, data).fingerprint
 
 

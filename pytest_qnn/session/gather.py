@@ -301,13 +301,11 @@ class Gatherer:
         So it is where pytest-xdist does not replace a worker that died (``--max-worker-restart``), where a
         test does not call its fixture, and behind ``pytest.exit`` with status 0.
         """
-        is_replay = self.session.case_file is not None
-        return bool(self.session.not_judged) and not is_replay and not self._only_looks()
+        return self.session.case_file is None and bool(self.session.not_judged) and not self._only_looks()
 
     def _lacks_replay(self) -> bool:
         """Whether a case was to be replayed and was not, though no test failed: its test was skipped, say."""
-        is_replay = self.session.case_file is not None
-        return is_replay and not self.session.replayed and not self._only_looks()
+        return self.session.case_file is not None and not self.session.replayed and not self._only_looks()
 
     def _only_looks(self) -> bool:
         """No test is to be run."""

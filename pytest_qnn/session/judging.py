@@ -55,13 +55,13 @@ def rule_seed(run_seed: int, rule_id: str) -> int:
 def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> engine.Judged:
     """Judge a rule on the run's target and keep what its finding leaves, and those that are other rules'.
 
+    The verdicts are in the test's stash (`_FOUND`) while that is being kept, for whoever is interrupted then.
+
     Args:
         session: the run.
         item: the test.
         rule_id: of the rule.
         block: the seed block of the cases.
-
-    What ends this function while that is being kept, such as Ctrl-C, finds the verdicts in the test's stash.
 
     Raises:
         LookupError: there is no such rule.
@@ -69,7 +69,6 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
         TargetLost: the target cannot be opened, or not any more.
         Interrupted: it is lost, or the suite itself failed, and other rules own what was seen before.
     """
-    item.stash[_FOUND] = []
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(block_seed(session.seed, block), rule_id)
@@ -264,8 +263,8 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     lost: Exception | None = None
     try:
         for block in blocks:
-            verdicts += _judge_block(session, item, rule_id, block)
             item.stash[_FOUND] = []
+            verdicts += _judge_block(session, item, rule_id, block)
     except TargetLost as reason:
         lost = reason
     except engine.Interrupted as stopped:
@@ -273,7 +272,7 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
         verdicts += stopped.handed_over
     except BaseException:
         # Ctrl-C, pytest.exit, or the time limit of another plugin: what blocks have found is not lost by it.
-        _keep(item, [*verdicts, *item.stash.get(_FOUND, [])])
+        _keep(item, [*verdicts, *item.stash[_FOUND]])
         raise
     if lost is None:
         _end(session, item, verdicts)

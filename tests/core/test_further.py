@@ -221,7 +221,7 @@ def test_an_error_behind_a_finding_is_told_with_it() -> None:
 
     verdict = judged_by(should(check, 1, 2, 3), Alone("memory"))
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.note.startswith("internal error: ")
+    assert verdict.note.startswith("internal error: KeyError: ")
     assert verdict.note.endswith("; what else breaks the rule was not looked for to the end")
     assert "KeyError" in verdict.traceback
 

@@ -21,6 +21,7 @@ from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.evidence.stderr import KEPT, Stderr
 from pytest_qnn.isolation.evidence.symbols import symbolised
 from pytest_qnn.native import machine_code
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -203,6 +204,35 @@ def test_a_fault_that_the_library_has_survived_is_not_the_one_it_died_of(tmp_pat
     assert left.fault == "SEGV_MAPERR at 0x8, near NULL"
     assert "(the_bug+" in left.frames[0].text
     assert "(context_create+" in left.frames[1].text
+
+
+RACES = """
+#include <pthread.h>
+#include <sys/mman.h>
+static volatile int begun;
+static void* worker(void* a) { begun = 1; *(volatile int*)8 = 0; return a; }
+static void race(void) {
+  pthread_t t;
+  /* The more mappings, the longer it takes to record them. */
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  for (int i = 0; i < 12000; ++i) mmap(0, 4096, i % 2 ? PROT_READ : PROT_NONE, flags, -1, 0);
+  pthread_create(&t, 0, worker, 0);
+  while (!begun) {}
+  usleep(50);
+}
+"""
+
+
+def test_a_fault_of_another_thread_is_not_forgotten_where_a_call_returns(tmp_path: Path) -> None:
+    """While it is being recorded calls of this thread return."""
+    library = qnn_library(tmp_path, "race()", before=RACES)
+    steps = tuple(ContextCreate(f"c{number}") for number in range(20))
+    with opened(library) as target:
+        for _ in range(5):
+            death = target.run(MemoryCase(steps)).death
+            assert death is not None
+            assert death.evidence.fault == "SEGV_MAPERR at 0x8, near NULL"
+            assert "(worker+" in target.symbolised(death.evidence).frames[0].text
 
 
 def test_what_python_says_of_a_crash_is_not_the_library_s(

@@ -204,10 +204,13 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
             return
         try:
             again = _searched(judge, seed)
-        except TargetLost:
+        except (TargetLost, UnfitAnswerError):
+            run.is_cut_off = True  # nobody can tell whose fault it is, and the finding that there is stands
             return
         except Exception as error:
-            run.further_errors.append(error)  # the finding that there is must not be lost
+            cause = error.__cause__
+            run.further_errors.append(cause if isinstance(cause, Exception) else error)
+            run.is_cut_off = True
             return
         run.tally.add(judge.tally)
         if judge.minimal is None:

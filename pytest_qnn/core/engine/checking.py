@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ ResultT = TypeVar("ResultT")
 
 ANSWER = "an answer"
 """What is expected of a process that hangs."""
+_CALL = re.compile(r"in ([^,]+)")
 AFTER_ALL = "after the last step"
 """Where a process died of its end."""
 
@@ -88,6 +90,12 @@ def examined(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Examined
     """
     with np.errstate(invalid="ignore"):
         return rule.check(case, trace)
+
+
+def call_in(where: str) -> str:
+    """The call at work in a death, out of what `died` says of its place; empty: it names none."""
+    named = _CALL.match(where)
+    return named[1] if named else ""
 
 
 def died(death: Death) -> Violation:

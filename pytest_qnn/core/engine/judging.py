@@ -162,6 +162,8 @@ class Judge:
         """Of the suite itself, where it made other cases of one that was seen to fail: the first one."""
         self.further_errors: list[Exception] = []
         """The same where it looked for what else breaks the rule."""
+        self.is_cut_off = False
+        """What else breaks the rule was not looked for to the end."""
 
     def search_around(self, seed: int, *, shrink: bool = True) -> None:
         """`search`, and again around each cause that was found to be another rule's."""

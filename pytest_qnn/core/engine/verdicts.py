@@ -79,13 +79,12 @@ def _note(run: Judge) -> str:
     behind = f"the search ended early: {met}" if run.ended_behind else ""
     failed = ""
     if run.errors:
-        lost = "what else breaks the rule was not looked for to the end"
-        if run.making_errors:
-            lost = "the case may not be the smallest"
+        lost = "; the case may not be the smallest" if run.making_errors else ""
         if run.attribution.errors or run.scope.errors:
-            lost = "no other rule was found to own what was seen"
-        failed = f"internal error: {said(run.errors[0])}; {lost}"
-    return "; ".join(filter(None, (large, hung, behind, failed)))
+            lost = "; no other rule was found to own what was seen"
+        failed = f"internal error: {said(run.errors[0])}{lost}"
+    cut = "what else breaks the rule was not looked for to the end" if run.is_cut_off else ""
+    return "; ".join(filter(None, (large, hung, behind, failed, cut)))
 
 
 def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:

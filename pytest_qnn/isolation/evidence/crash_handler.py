@@ -19,6 +19,7 @@ import signal
 import struct
 import sys
 from binascii import a2b_base64
+from threading import get_ident
 from typing import Final
 
 import msgspec
@@ -142,9 +143,10 @@ def forget_survived() -> None:
     """Record the next fault again: a call has returned, so that what was recorded did not end the process.
 
     A library may have a handler of its own, and look with it which addresses or instructions there are. Where
-    ours has handed a signal over to that one, ours is installed before it again.
+    ours has handed a signal over to that one, ours is installed before it again. A call of this thread says
+    nothing of another thread, which may be about to end the process.
     """
-    if not _STATE.stage:
+    if not _STATE.stage or _recorded_thread() != get_ident():
         return
     library = ctypes.CDLL(None, use_errno=True)
     for number, before in _PREVIOUS.items():
@@ -154,6 +156,12 @@ def forget_survived() -> None:
             library.sigaction(int(number), ctypes.byref(_OURS), None)
     ctypes.memset(_STATE.record, 0, _MAPS_AT)
     _STATE.stage = 0
+
+
+def _recorded_thread() -> int:
+    """The thread of the record; 0: it is not written yet."""
+    *_, thread, _maps = _HEADER.unpack(ctypes.string_at(_STATE.record, _HEADER.size))
+    return int(thread)
 
 
 def record_to(address: int) -> None:

@@ -80,6 +80,8 @@ class VariableDelegate(ReferenceDelegate):
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         """As the reference; what is assigned is copied, what is read is what was assigned last."""
+        if self.heap.is_checked:
+            self.use_heap(kernel)
         values: dict[int, Values] = {}
         with np.errstate(all="ignore"):
             for node in kernel.steps:
