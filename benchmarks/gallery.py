@@ -1,20 +1,23 @@
 """The gallery of conforming oddities, judged by all rules of a half: docs/measured/gallery.md.
 
 python -m benchmarks.gallery HALF [--only PATTERN]... [--profile default] [--seed 1] [--load K]
-                             [--examples N] [--results FILE] [--table FILE]
+                             [--jobs N] [--examples N] [--results FILE] [--table FILE]
 
 Each target of ``tests/gallery/HALF/targets.py`` is one line of the results, which are appended as they come:
-a further call goes on where the last one ended. ``--again`` judges anew what was judged before. ``--table``
-judges nothing: it writes the tables of the half into the document.
+a further call goes on where the last one ended. ``--again`` judges anew what was judged before. ``--jobs``
+judges several targets at once, all beside the same busy loops. ``--table`` judges nothing: it writes the
+tables of the half into the document.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import datetime
 import fnmatch
 import importlib
+import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -29,6 +32,7 @@ from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Level, Outcome, Verdict
 from pytest_qnn.effort import profile as profile_named
 from pytest_qnn.isolation.observe.cpu_time import usage
+from pytest_qnn.isolation.processes import die_with_parent
 from pytest_qnn.rules import catalogue
 
 HALVES = {"qnn": "memory", "tflite": "delegate"}
@@ -85,6 +89,7 @@ def main() -> None:
     parser.add_argument("--rules", default="", help="these rules only; nothing is then kept")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--load", type=int, default=0, metavar="K", help="busy loops beside")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="targets judged at once")
     parser.add_argument("--results", type=Path, default=Path("docs/measured/gallery.jsonl"), metavar="FILE")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the document from the results")
     options = parser.parse_args()
@@ -98,24 +103,29 @@ def main() -> None:
     chosen = [name for name in gallery.targets() if any(fnmatch.fnmatch(name, each) for each in patterns)]
     known = {each.key for each in kept(options.results)}
     only_rules = set(filter(None, options.rules.split(",")))
-    with busy(options.load) as loops:
-        for name in chosen:
-            key = options.half, name, name_of_profile, options.seed, options.load
-            if key in known and not (options.again or only_rules):
-                continue
-            found = judged(gallery, key, only_rules, loops)
+    keys = [(options.half, name, name_of_profile, options.seed, options.load) for name in chosen]
+    wanted = [key for key in keys if options.again or only_rules or key not in known]
+    apart = multiprocessing.get_context("spawn")  # busy loops are no children of a process that judges
+    pool = concurrent.futures.ProcessPoolExecutor(options.jobs, apart, die_with_parent)
+    with busy(options.load), pool as several:
+        running = [several.submit(_judged_by_name, key, only_rules) for key in wanted]
+        for ended in concurrent.futures.as_completed(running):
+            found = ended.result()
             print(line(found), flush=True)
             if not only_rules:
                 with options.results.open("ab") as file:
                     file.write(msgspec.json.encode(found) + b"\n")
 
 
-def judged(
-    gallery: Any, key: tuple[str, str, str, int, int], only: set[str], loops: Iterable[int] = ()
-) -> Judged:
+def _judged_by_name(key: tuple[str, str, str, int, int], only: set[str]) -> Judged:
+    """The same in a process that has no gallery yet."""
+    return judged(importlib.import_module(f"tests.gallery.{key[0]}.targets"), key, only)
+
+
+def judged(gallery: Any, key: tuple[str, str, str, int, int], only: set[str]) -> Judged:
     """Judge one target by all rules of its half, or only by some."""
     half, name, profile, seed, _ = key
-    started, before = _cpu(loops), gallery.met(name)
+    started, before = _cpu(), gallery.met(name)
     with contextlib.closing(gallery.targets()[name]()) as target:
         verdicts = list(_verdicts(target, HALVES[half], _profile(profile), seed, only))
     red = [each for outcome, each in verdicts if outcome not in _QUIET]
@@ -124,7 +134,7 @@ def judged(
     return Judged(
         *key,
         day=datetime.date.today().isoformat(),
-        seconds=round(_cpu(loops) - started, 1),
+        seconds=round(_cpu() - started, 1),
         met=gallery.met(name) - before,
         outcomes=dict(Counter(outcome for outcome, _ in verdicts)),
         red=[each for each in red if each not in meant],
@@ -176,9 +186,9 @@ def kept(results: Path) -> list[Judged]:
     return [msgspec.json.decode(each, type=Judged) for each in lines]
 
 
-def _cpu(apart: Iterable[int]) -> float:
-    """Seconds of processor time of this process and all that it started, but for the processes ``apart``."""
-    return usage([os.getpid()]).cpu - usage(list(apart)).cpu
+def _cpu() -> float:
+    """Seconds of processor time of this process and all that it started."""
+    return usage([os.getpid()]).cpu
 
 
 def document(gallery: Any, half: str, results: Iterable[Judged], known: str) -> str:
