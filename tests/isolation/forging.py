@@ -3,7 +3,8 @@
 Also a plugin of pytest, ``-p forging``: what each child answers to a case is changed before it is read, so
 that its parts do not fit together; but for what is asked when the target is opened, where the first answer
 that does not fit ends the run. ``FORGED`` names a file, in which is then how many such answers were read, and
-by how many bytes more than these answers have judging a rule made this process grow at most.
+by how many bytes more than these answers have, and than the numbers of the largest case take, judging a rule
+made this process grow at most.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -117,6 +119,22 @@ def misfit(chance: random.Random, answer: bytes) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
+_EACH = 48
+"""Bytes for each element of a case's tensors: its input, float64 of it, results and bounds. Judging honest
+answers of large cases took 21 to 37 (NUM-01, -04, -06)."""
+
+
+def elements(part: Any) -> int:
+    """Of all tensors of a case."""
+    if isinstance(part, list | tuple):
+        return sum(map(elements, part))
+    if not isinstance(part, msgspec.Struct):
+        return 0
+    shape = getattr(part, "shape", ())
+    own = math.prod(shape) if isinstance(shape, tuple) and all(isinstance(n, int) for n in shape) else 0
+    return own + sum(elements(getattr(part, field)) for field in part.__struct_fields__)
+
+
 class _Forging:
     """What was done so far."""
 
@@ -129,6 +147,8 @@ class _Forging:
         """The test in which it was most."""
         self.contents = 0
         """Bytes of answers since the test began, and of what was made of them: they may all be held."""
+        self.elements = 0
+        """Of the largest case since the test began."""
         self.peak = 0
         """The largest resident size since the test began, in KiB, but for what this plugin takes."""
         self.begun = os.environ.get("FORGED_FROM") == "opening"
@@ -142,6 +162,7 @@ class _Forging:
         # What was taken to make it is ours. It and the answer are held at once, and what is read of it.
         Path("/proc/self/clear_refs").write_text("5")
         self.contents += 2 * len(answer)
+        self.elements = max(self.elements, elements(case))
         trace = plain(executor, case, made)
         self.refused += isinstance(trace, Death)
         self.read += not isinstance(trace, Death)
@@ -152,11 +173,12 @@ class _Forging:
         """Look how large this process becomes."""
         Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
         before = _kilobytes("VmRSS")
-        self.begun, self.contents, self.peak = True, 0, 0
+        self.begun, self.contents, self.elements, self.peak = True, 0, 0, 0
         try:
             yield
         finally:
-            grown = ((max(self.peak, _kilobytes("VmHWM")) - before) << 10) - self.contents
+            grown = (max(self.peak, _kilobytes("VmHWM")) - before) << 10
+            grown -= self.contents + _EACH * self.elements
             if grown > self.grown:
                 self.grown, self.most = grown, item.name
 
