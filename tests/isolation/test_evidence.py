@@ -293,6 +293,21 @@ def test_the_log_keeps_the_last_calls_of_the_case(tmp_path: Path) -> None:
     assert call_log.read(bytes(memory)) == ((), "")
 
 
+def test_a_call_whose_place_another_has_taken_ends_no_other() -> None:
+    """A thread makes hundreds of calls while one of another thread is at work."""
+    memory = bytearray(call_log.SIZE)
+    log = call_log.CallLog(memory, 0)
+    long = log.begin(b"the long one")
+    for number in range(511):
+        log.end(log.begin(b"call %d" % number), 0)
+    at_work = log.begin(b"at work")
+    log.end(long, 0)
+    assert call_log.read(bytes(memory))[1] == "at work"
+    log.end(at_work, 7)
+    calls, during = call_log.read(bytes(memory))
+    assert (calls[-1].name, calls[-1].status, during) == ("at work", 7, "")
+
+
 def test_a_name_that_a_target_has_overwritten_has_no_control_characters() -> None:
     memory = bytearray(call_log.SIZE)
     log = call_log.CallLog(memory, 0)

@@ -21,6 +21,7 @@ _HEAD: Final = struct.Struct("<QQ")
 """How many steps and calls have begun; the number of the last call."""
 _ENTRY: Final = struct.Struct("<QqqQ96s")
 """Number (0: none), status, step, thread, name."""
+_NUMBER: Final = struct.Struct("<Q")
 _RESULT: Final = struct.Struct("<q")
 _ENTRIES: Final = 512
 """The last so many calls are kept."""
@@ -75,13 +76,16 @@ class CallLog:
         place = _place(self._at, number)
         _ENTRY.pack_into(self._memory, place, number, _OPEN, self._step, get_ident(), name)
         _HEAD.pack_into(self._memory, self._at, next(self._begun), number)
-        return place
+        return number
 
-    def end(self, place: int, status: int) -> None:
+    def end(self, number: int, status: int) -> None:
         """A call has returned; its status, 64 bits, signed or not."""
         self.end_copy()
         crash_handler.forget_survived()
-        _RESULT.pack_into(self._memory, place + 8, (status & _ALL ^ _SIGN) - _SIGN)
+        place = _place(self._at, number)
+        # As many calls of another thread, or within this one, have taken its place: that is not this call's.
+        if _NUMBER.unpack_from(self._memory, place) == (number,):
+            _RESULT.pack_into(self._memory, place + _NUMBER.size, (status & _ALL ^ _SIGN) - _SIGN)
 
 
 def _place(at: int, number: int) -> int:
@@ -111,9 +115,9 @@ def call(name: bytes, function: Callable[..., Any], *arguments: Any) -> Any:
     log = _Active.log
     if log is None:
         return function(*arguments)
-    place = log.begin(name)
+    number = log.begin(name)
     status = function(*arguments)
-    log.end(place, status or 0)
+    log.end(number, status or 0)
     return status
 
 
@@ -125,9 +129,9 @@ def noted(name: str, function: Callable[..., Any], *, pointer: bool = False) -> 
         log = _Active.log
         if log is None:
             return function(*arguments)
-        place = log.begin(label)
+        number = log.begin(label)
         result = function(*arguments)
-        log.end(place, bool(result) if pointer else result or 0)
+        log.end(number, bool(result) if pointer else result or 0)
         return result
 
     return noting

@@ -379,9 +379,9 @@ def _init(functions: _Functions, context: int, params: int, length: int) -> int 
     if log is None:
         return functions.init(context, params, length)  # type: ignore[no-any-return]  # by its prototype
     name = kernel_name(len(functions.session.kernels), view.params(params)[1])
-    place = log.begin(f"init of {name}".encode())
+    number = log.begin(f"init of {name}".encode())
     user_data: int | None = functions.init(context, params, length)
-    log.end(place, int(user_data == layouts.KERNEL_INIT_FAILED))
+    log.end(number, int(user_data == layouts.KERNEL_INIT_FAILED))
     return user_data
 
 

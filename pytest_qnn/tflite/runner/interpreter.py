@@ -30,7 +30,7 @@ def attempt(action: Action) -> str:
     """The text of the error that a call to the runtime ends in; empty for success."""
     log = call_log.active()
     function: Any = getattr(action, "func", action)  # that of a functools.partial
-    place = log.begin(f"Interpreter.{function.__name__}".encode()) if log else 0
+    number = log.begin(f"Interpreter.{function.__name__}".encode()) if log else 0
     status = 0
     try:
         action()
@@ -42,7 +42,7 @@ def attempt(action: Action) -> str:
         return f"{THROWN}: {heard(error)}"
     finally:
         if log:
-            log.end(place, status)
+            log.end(number, status)
     return ""
 
 
