@@ -243,6 +243,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session = config.stash[SESSION]
     if session.case_file is not None:  # a project's addopts may have these for its own runs
         config.option.markexpr = config.option.keyword = ""
+        config.option.deselect = None
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     judged = [session.rule_of_test(item.name) if _judges(item) else None for item in items]

@@ -200,7 +200,7 @@ class Session:
             return f"{self.options.replay}: the catalogue has no rule {rule_id}"
         return (
             f"no collected test judges {rule_id}; "
-            "name no tests on the command line or in addopts, or add --pyargs pytest_qnn.conformance"
+            "name no tests on the command line, or add --pyargs pytest_qnn.conformance"
         )
 
     def _sentence(self, error: Exception) -> str:

@@ -78,8 +78,11 @@ def _text(part: str | bytes) -> str:
 
 
 def collect_suite(config: pytest.Config) -> None:
-    """Where the command line names no tests, collect the conformance suite: the case's rule is in there."""
-    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+    """Where the command line names no tests, collect the conformance suite: the case's rule is in there.
+
+    Tests that a project's addopts name for its own runs are not on the command line.
+    """
+    if not set(config.args).intersection(map(str, config.invocation_params.args)):
         config.args = [SUITE]
         config.option.pyargs = True
 

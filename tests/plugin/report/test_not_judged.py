@@ -201,7 +201,9 @@ def test_a_replay_that_judges_nothing_fails(pytester: pytest.Pytester, judges: b
     result.stdout.fnmatch_lines(["--qnn-replay: no test has judged the case"])
 
 
-@pytest.mark.parametrize("option", ['-m "not qnn_memory"', "-k nothing"])
+@pytest.mark.parametrize(
+    "option", ['-m "not qnn_memory"', "-k nothing", "--deselect=test_rules.py", "--deselect test_rules.py"]
+)
 def test_a_replay_needs_no_options_that_select_tests(pytester: pytest.Pytester, option: str) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
     run(pytester)
@@ -209,6 +211,23 @@ def test_a_replay_needs_no_options_that_select_tests(pytester: pytest.Pytester, 
     pytester.makeini(f"[pytest]\naddopts = {option}")
     result = pytester.runpytest_inprocess(f"--qnn-replay={folder}", "test_rules.py")
     result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS*"])
+
+
+@pytest.mark.parametrize("where", ["ini", "environment"])
+def test_a_replay_needs_no_folder_that_addopts_name(
+    pytester: pytest.Pytester, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
+    run(pytester)
+    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    pytester.makepyfile(test_others="def test_other(): pass")
+    if where == "ini":
+        pytester.makeini("[pytest]\naddopts = -rA test_others.py")
+    else:
+        monkeypatch.setenv("PYTEST_ADDOPTS", "test_others.py")
+    result = pytester.runpytest_inprocess(f"--qnn-replay={folder}")
+    result.stdout.fnmatch_lines(["REG-02 on reference: *"])
+    result.stdout.no_fnmatch_line("*no test has judged*")
 
 
 def test_forks_of_tests_are_refused(pytester: pytest.Pytester) -> None:
