@@ -6,23 +6,27 @@ import functools
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from stratified import Decode, decoders, stratified
 
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.qnn.cases.case import (
     Alloc,
+    AnyStep,
     Descriptor,
     Fill,
     Lived,
     Logged,
     MemoryCase,
+    Observe,
     Prepare,
     Read,
     Register,
 )
 from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.facts import memory_types
 from pytest_qnn.qnn.strategies.company import mixed
 from pytest_qnn.qnn.strategies.history import (
     ALL,
@@ -216,3 +220,23 @@ def test_in_a_large_batch_others_stand_between_the_rules_own_descriptors() -> No
     assert mixed("abc", "......", 3) == tuple("a......bc")
     assert mixed("a", "........", 3) == tuple("........a")
     assert mixed("a", "........", 4) == tuple("....a....")
+
+
+def test_rounds_that_are_measured_are_as_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a backend makes once for a type of memory, it has made before the first look."""
+    rule = catalogue()["DRG-10"]
+    known = open_memory_target("reference:dma-buf", "emulated", "off", 5.0).facts
+    ((size, decode),) = decoders(rule, known, monkeypatch)
+    met = set[int]()
+    for case in (decode(data) for data in stratified(size, EXAMPLES, seed=3)):
+        first = next(index for index, step in enumerate(case.steps) if isinstance(step, Observe))
+        before, after = _tensors(case.steps[:first]), _tensors(case.steps[first:])
+        assert after <= before
+        met |= {each.mem_type for each in after}
+    assert met == set(memory_types(known))
+
+
+def _tensors(steps: tuple[AnyStep, ...]) -> set[Descriptor]:
+    """What is registered, in whichever buffer."""
+    registers = [step for step in steps if isinstance(step, Register)]
+    return {msgspec.structs.replace(each, buffer="") for step in registers for each in step.descriptors}

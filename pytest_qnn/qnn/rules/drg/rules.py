@@ -432,22 +432,26 @@ def drg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 _ROUNDS = 4
+_DESCRIPTOR = 6
+"""Bytes that a descriptor is drawn from."""
 
 
 def _given_back(scene: Scene, tape: Tape) -> None:
     """A round to warm up, then rounds of alloc, register, deregister, free between two looks."""
     context = scene.any_context(tape)
     graph = scene.prepare(context, tape) if tape.below(2) else ""
-    parts = [tape.cut(4) for _ in range(1 + tape.below(2))]
+    kind = tape.pick(scene.types)
+    drawn = [bytes(tape.byte() for _ in range(_DESCRIPTOR)) for _ in range(1 + tape.below(2))]
     repeated = tape.chance(3)
     for number in range(1 + _ROUNDS):
         if number == 1:
             scene.add(Observe())
         if graph:
-            handles = scene.tensor_memory(graph)
+            handles = scene.tensor_memory(graph, kind)
             scene.execute_handles(graph, handles)
         else:
-            handles = scene.register(context, *(scene.descriptor(part) for part in parts))
+            # From the start of its bytes each time: every round is as the one to warm up.
+            handles = scene.register(context, *(scene.descriptor(Tape(each)) for each in drawn))
         buffers = [scene.handles[handle].descriptor.buffer for handle in handles]
         if repeated:  # which may be refused, and gives no handle then
             known, again = scene.handles[handles[0]], scene.name("h")
