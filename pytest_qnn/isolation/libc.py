@@ -176,6 +176,12 @@ def executable(code: bytes) -> int:
     return int(address)
 
 
+def close_given(fd: int) -> None:
+    """Close a descriptor that a library was given; that it did so itself is for a rule to find."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
 @contextlib.contextmanager
 def few_descriptors(count: int) -> Iterator[None]:
     """The system refuses every new descriptor but ``count`` (EMFILE); those that are open go on.

@@ -7,7 +7,6 @@ it does not know.
 
 from __future__ import annotations
 
-import os
 import threading
 
 from pytest_qnn.isolation import libc
@@ -114,4 +113,4 @@ class EmulatedRpcmem:
         libc.munmap(block.pointer, block.size)
 
     def _close(self, fd: int) -> None:
-        os.close(fd)
+        libc.close_given(fd)

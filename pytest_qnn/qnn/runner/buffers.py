@@ -130,7 +130,7 @@ def give_back(state: State, buffer: Buffer) -> None:
     """Release a buffer as it was made."""
     if buffer.own:
         libc.munmap(buffer.pointer, buffer.size)
-        os.close(buffer.fd)
+        libc.close_given(buffer.fd)
     else:
         state.rpcmem.free(buffer.pointer)
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.host.shared_memory import shared_memory
 from pytest_qnn.qnn.abi.codes import Error, MemType, low
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
@@ -208,7 +209,7 @@ def _fd(
     if descriptor.fd == "dup":
         with contextlib.suppress(OSError):
             number = os.dup(number)
-            opened.callback(os.close, number)
+            opened.callback(libc.close_given, number)
     return number
 
 
@@ -249,4 +250,4 @@ def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
         yield fds[0]
     finally:
         for fd in fds:
-            os.close(fd)
+            libc.close_given(fd)
