@@ -774,9 +774,9 @@ class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
     region: Size = 0
     """Count writable mappings of [region, region + 64 KiB) bytes; 0: do not look for any."""
     patient: bool = False
-    """Look again, for a second at most, until nothing is more than at the case's first look: what a thread of
-    the backend gives back by then is given back. With ``buffers``: until one of them is mapped no more often
-    than at the first look at them."""
+    """Look again, for a second at most, until nothing is more than at the case's first look without
+    ``buffers``: what a thread of the backend gives back by then is given back. With ``buffers``: until one of
+    them is mapped no more often than at the first look at them."""
     buffers: Names = ()
     """Count the mappings of each of these buffers, by its descriptor."""
 

@@ -214,7 +214,8 @@ def observe(state: State, step: Observe) -> StepSeen:
     if step.region and state.reserve is None:
         state.reserve = small_blocks_in_reserve()
     seen = _patient_snapshot(state, step) if step.patient and not step.buffers else snapshot()
-    state.first_look = state.first_look or _held(seen)
+    if not step.buffers:
+        state.first_look = state.first_look or _held(seen)
     found = _regions(state, step, seen)
     state.first_regions.setdefault(step.region, len(found))
     counts = ProcessCounts(

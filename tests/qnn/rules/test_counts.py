@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_qnn.core.verdict import WrongOutput
+from pytest_qnn.core.verdict import Retained, Violation, WrongOutput
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -10,18 +10,22 @@ from pytest_qnn.qnn.cases.case import (
     ContextCreate,
     ContextFree,
     ContextFromBinary,
+    Deregister,
+    Descriptor,
     Execute,
     Free,
     GetBinary,
     MemoryCase,
     Observe,
     Prepare,
+    Register,
     ReleaseBinary,
     Retrieve,
     ToFd,
 )
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.binaries import executed_after_release
+from pytest_qnn.qnn.rules.drg.rules import drg_09
 from pytest_qnn.qnn.rules.exe.rules import exe_05, exe_10
 from pytest_qnn.qnn.rules.rpc.rules import rpc_08, rpc_11
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace, ProcessCounts, StepSeen
@@ -103,3 +107,30 @@ def test_the_value_of_a_context_that_may_be_another_object_is_judged_only_while_
         exe_05(*traced(*prepared, (ContextFree("c"), StepSeen(code=0)), (bound, StepSeen(code=6001)))).count
         == 0
     )
+
+
+def deregistered(fds: int, mapped: tuple[int, ...]) -> tuple[MemoryCase, MemoryTrace]:
+    """A round of DRG-09 that ends with so many open descriptors, and so many mappings of two buffers."""
+    done = StepSeen(code=0, values=(1,))
+    buffers = ("b", "other")
+    return traced(
+        (ContextCreate("c"), done),
+        (Alloc("b", 8), gave(4096)),
+        (Observe(buffers=buffers), StepSeen(counts=ProcessCounts(fds=4, mapped=(1, 1)))),
+        (Observe(), StepSeen(counts=ProcessCounts(fds=5))),
+        (Register("c", (Descriptor("b", (8,)),), ("h",)), done),
+        (Deregister(("h",)), StepSeen(code=0)),
+        (Observe(patient=True), StepSeen(counts=ProcessCounts(fds=fds))),
+        (Observe(buffers=buffers), StepSeen(counts=ProcessCounts(fds=fds, mapped=mapped))),
+    )
+
+
+def test_a_thread_may_have_closed_what_a_backend_had_open_at_the_first_look() -> None:
+    drg_09(*deregistered(4, (1, 1)))
+
+
+def test_descriptors_that_are_opened_or_are_the_clients_count() -> None:
+    with pytest.raises(Retained, match="5 open descriptors"):
+        drg_09(*deregistered(6, (1, 1)))
+    with pytest.raises(Violation, match="the descriptor of other open"):
+        drg_09(*deregistered(4, (1, -1)))
