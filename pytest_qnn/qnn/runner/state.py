@@ -116,8 +116,8 @@ class State:
         """The executes of the step under way whose inputs and output are all known."""
         self.kept: list[bytes] = []
         """Bytes objects of the trace so far: memory of the runner's own."""
-        self.first_look: tuple[int, int] | None = None
-        """Descriptors and mappings of shared memory at the first Observe of the case that names no buffers."""
+        self.first_look: tuple[int, int, int] | None = None
+        """Descriptors, mappings of shared memory, and all mappings at the first Observe without buffers."""
         self.first_regions: dict[int, int] = {}
         """By the size that is asked for: regions at the first Observe that asks for it."""
         self.first_mapped: dict[str, int] = {}

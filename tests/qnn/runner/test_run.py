@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from pytest_qnn.core.target import Death
+from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe.process import regions, snapshot
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import Interface
@@ -44,6 +46,7 @@ from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, QUANTIZATION, expe
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import Block, EmulatedRpcmem
+from pytest_qnn.qnn.rules.judging import LET_GO
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
@@ -451,3 +454,26 @@ def test_mappings_of_named_buffers_are_counted(run: Run) -> None:
     looks = [seen.counts for seen in run(*steps).steps if seen.counts]
     mapped = [each.mapped for each in looks if isinstance(each, ProcessCounts)]
     assert mapped == [(1, -1), (2, -1), (1, -1)]
+
+
+class LateUnmapping(ReferenceBackend):
+    """Memory of its own that is not shared goes a little after the context."""
+
+    def release_registrations(self, context: Any) -> None:
+        super().release_registrations(context)
+        kind = libc.MAP_SHARED | libc.MAP_ANONYMOUS
+        found = [libc.mmap(None, 4096, libc.PROT_READ, kind, -1, 0) for _ in range(2 * LET_GO)]
+        self.later = threading.Timer(0.1, lambda: [libc.munmap(each, 4096) for each in found])
+        self.later.start()
+
+    def close(self) -> None:
+        self.later.join()
+        super().close()
+
+
+def test_a_patient_look_waits_for_memory_that_is_not_shared() -> None:
+    case = MemoryCase((ContextCreate("c"), Observe(), ContextFree("c"), Observe(patient=True)))
+    with closing(LateUnmapping()) as backend:
+        trace = run_memory_case(case, QnnEntry(backend.get_providers, backend), EmulatedRpcmem())
+    _, before, _, after = trace.steps
+    assert after.counted(ProcessCounts).mappings < before.counted(ProcessCounts).mappings + LET_GO
