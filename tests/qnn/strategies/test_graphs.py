@@ -124,6 +124,14 @@ def test_every_search_meets_graphs_of_many_inputs(
     assert terms == {0, 5, 7, 9, 16}
 
 
+def test_every_search_permutes_inputs_that_are_memory_handles(
+    target: MemoryTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [step for case in cases("EXE-15", target, monkeypatch) for step in case.steps]
+    permuted = [step for step in steps if isinstance(step, Execute) and step.inputs is not None]
+    assert {each.kind for step in permuted for each in step.bindings} == {"raw", "handle"}
+
+
 def test_every_search_asks_of_a_graph_that_a_newer_one_of_its_name_has_followed(
     target: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

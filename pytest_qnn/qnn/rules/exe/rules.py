@@ -470,15 +470,21 @@ def _binary(scene: Scene, tape: Tape, **fields: object) -> str:
 
 
 def permuted(facts: MemoryFacts) -> Cases:
-    """EXE-15: the inputs in another order; of two, or of many."""
+    """EXE-15: the inputs in another order; of two, or of many; in raw memory, or with memory handles."""
+    handles = facts.supports(_MEMORY) and facts.supports(_HANDLES)
 
     def core(scene: Scene, tape: Tape) -> None:
         terms = terms_of(tape.byte())
         if name := of_many(scene, tape, terms) or _binary(scene, tape):
-            for _ in range(1 + tape.below(2)):
+            memory = any_memory(scene, tape.cut(8), name) if handles and tape.chance(3) else None
+            for turn in range(1 + tape.below(2)):
                 count = io_inputs(scene.graphs[name])
                 first, *others = shuffled(tape, count) if tape.chance(3) else range(count)
-                scene.add(Execute(name, raw(scene, name, tape.below(16)), inputs=(*others, first)))
+                seed = 16 * turn + tape.below(16)
+                if memory is not None:
+                    load(scene, name, memory, seed)
+                execute(scene, name, memory, seed=seed)
+                _last(scene, inputs=(*others, first))
 
     return scenes(facts, core, core_bytes=48)
 
@@ -699,6 +705,8 @@ def _judge_refused(
 
 _MEMORY = 1101
 """QNN_PROPERTY_GROUP_MEMORY."""
+_HANDLES = 502
+"""QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE."""
 
 
 def _executed_with(facts: MemoryFacts, *handles: str) -> Cases:
