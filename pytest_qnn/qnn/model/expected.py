@@ -781,6 +781,7 @@ def _follow_prepare(model: Model, step: Prepare, seen: StepSeen) -> None:
         model.make_graph(step)
         if context is not None:
             context.graphs[step.graph] = step
+            context.unfinished = context.unfinished or not step.finalise
     elif context is not None and seen.calls and seen.calls[0][1] == 0:
         context.unfinished = True
 

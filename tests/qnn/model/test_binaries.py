@@ -164,6 +164,11 @@ def test_a_graph_that_was_begun_keeps_a_context_from_being_written() -> None:
     assert allowed([*SAVED, begun], GetBinary("c", "x")).only(Fault.UNFINISHED)
 
 
+def test_a_graph_that_is_not_finalised_keeps_a_context_from_being_written() -> None:
+    composed = (Prepare("n", "c", finalise=False), StepSeen(code=0, calls=(("graphCreate", 0),)))
+    assert allowed([*SAVED, composed], GetBinary("c", "x")).only(Fault.UNFINISHED)
+
+
 def test_nothing_but_binaries_outlives_a_process() -> None:
     story = [*GIVEN, (NewProcess(), StepSeen())]
     assert allowed(story, ContextFinalize("d")).only(Fault.BAD_CONTEXT)

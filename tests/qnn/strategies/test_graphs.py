@@ -132,6 +132,13 @@ def test_every_search_permutes_inputs_that_are_memory_handles(
     assert {each.kind for step in permuted for each in step.bindings} == {"raw", "handle"}
 
 
+def test_every_search_asks_for_the_binary_of_a_graph_that_is_composed_only(
+    target: MemoryTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {(made.finalise, any(made.preset)) for made in prepared(cases("OFF-07", target, monkeypatch))}
+    assert kinds == {(True, False), (True, True), (False, False)}
+
+
 def test_every_search_asks_of_a_graph_that_a_newer_one_of_its_name_has_followed(
     target: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

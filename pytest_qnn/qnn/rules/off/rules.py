@@ -156,13 +156,15 @@ def _demand_unharmed(walked: Walked) -> None:
 
 
 def _unfinished(scene: Scene, tape: Tape, name: str) -> None:
-    """The binary of a context with a graph that was begun only: one of its tensors is refused."""
+    """The binary of a context with a graph of which a tensor is refused, or that is not finalised."""
+    whole = tape.chance(2)
     context = scene.context()
     source = composed(scene, tape, context, weights=False, hints=())
     if not source:
         return
     made = scene.graphs[source]
-    scene.add(Prepare(scene.name("g"), context, made.op, made.dtype, made.shape, preset=(True,)))
+    begun = Prepare(scene.name("g"), context, made.op, made.dtype, made.shape)
+    scene.add(msgspec.structs.replace(begun, **({"finalise": False} if whole else {"preset": (True,)})))
     scene.add(GetBinary(context, name))
 
 
