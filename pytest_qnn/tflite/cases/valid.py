@@ -35,10 +35,10 @@ from pytest_qnn.tflite.graph.valid import SPECIAL, check_node, check_special
 __tracebackhide__ = True
 MOST_ELEMENTS = 1 << 22
 """Of one tensor."""
-MOST_BYTES = 1 << 24
-"""Of all tensors."""
-MOST_WORK = 1 << 24
-"""Multiplications and additions of one inference."""
+MOST_BYTES = 1 << 26
+"""Of all tensors. Eight nodes (`pytest_qnn.tflite.graph.floors.LONGER`) of 1 MiB have up to 36 MB."""
+MOST_WORK = 1 << 26
+"""Multiplications and additions of one inference. Wide layers of a thousand elements need 61 million."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,11 +209,12 @@ MOST_STEPS = 800
 """64 interpreters with a delegate each, and all that is done with them (OWN-06), are 583."""
 MOST_INVOKES = 4000
 MOST_LENGTH = 1024
-"""Of a dimension that an input is resized to."""
+"""By which the first dimension of an input that is resized may be longer than that of any in the models."""
 MOST_BROADCAST = 1 << 20
 """Elements of a result of operands with the longest dimensions that a graph's tensors have or are given."""
 MOST_RESIZED = 1 << 26
-"""Elements of all tensors of a graph of element-wise operators and one input, were all as large as that."""
+"""Elements of all tensors of a graph, were all as large as that, where one may have more: in a graph of
+element-wise operators and one input any number, in another one `MOST_ELEMENTS`."""
 MOST_LARGE_INVOKES = 16
 """Of a script whose tensors may be that large."""
 ELEMENTWISE = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "RELU", "ABS", "NEG", "PRELU"))
@@ -264,8 +265,13 @@ def _resize(where: str, step: Resize, graphs: Sequence[Graph]) -> None:
 
     Runtimes do not check everywhere that a convolution or a sum has something to work on.
     """
-    most = (1 << 31) - 1 if all(map(_is_elementwise, graphs)) else MOST_LENGTH
-    for length in step.shape:
+    if all(map(_is_elementwise, graphs)):
+        limits = [(1 << 31) - 1] * len(step.shape)
+    else:
+        shapes = (graph.tensors[index].shape for graph in graphs for index in graph.inputs)
+        first = max((shape[0] for shape in shapes), default=0) + MOST_LENGTH
+        limits = [first, *[MOST_ELEMENTS] * len(step.shape)]  # the others are those of the model
+    for length, most in zip(step.shape, limits, strict=False):
         within(f"{where}: a dimension", length, 0, most)
     for graph in graphs:
         if _is_elementwise(graph):
@@ -290,7 +296,8 @@ def _broadcast(graph: Graph, shapes: Sequence[tuple[int, ...]], invokes: int) ->
         max((shape[-axis] for shape in every if axis <= len(shape)), default=1) for axis in (1, 2, 3, 4, 5)
     ]
     count = prod(longest)
-    if count > MOST_BROADCAST and len(graph.inputs) == 1 and _is_elementwise(graph):
+    is_bounded = count <= MOST_ELEMENTS or (len(graph.inputs) == 1 and _is_elementwise(graph))
+    if count > MOST_BROADCAST and is_bounded:
         within("the number of invokes on large tensors", invokes, 0, MOST_LARGE_INVOKES)
         count = count * len(graph.tensors) * MOST_BROADCAST // MOST_RESIZED
     need(count <= MOST_BROADCAST, f"with the new shapes a tensor may have {prod(longest)} elements")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import closing
 from math import prod
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 from fast_run import later, turn
 
+from pytest_qnn.core.drawing import decoder_of, strings
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.file import check_case
 from pytest_qnn.tflite.cases.valid import check_delegate
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
@@ -118,6 +121,15 @@ def test_graphs_with_shapes_and_ways_of_their_own_are_no_smaller_than_the_floor(
             assert all(prod(tensor.shape[1:]) >= floor.elements for tensor in floats)
             bodies = [part for part in graph.subgraphs if any(node.op != "LESS" for node in part.nodes)]
             assert all(len(part.nodes) >= floor.nodes for part in (graph, *bodies))
+
+
+@pytest.mark.parametrize("rule_id", ["RSZ-01", "RSZ-03", "RSZ-04", "DYN-02", "BUF-01", "PART-04", "MEM-04"])
+@pytest.mark.parametrize("floor", FLOORS[3:5], ids=lambda floor: f"{floor.elements}-{floor.nodes}")
+def test_what_is_found_with_graphs_of_a_thousand_elements_can_be_replayed(floor: Floor, rule_id: str) -> None:
+    known = decoder_of(catalogue()[rule_id].cases(DelegateFacts(floor=floor)))
+    assert known is not None
+    for data in itertools.islice(strings(known.size, 1), 34):
+        check_case(known.decode(data))
 
 
 @pytest.mark.parametrize(
