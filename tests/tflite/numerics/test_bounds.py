@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
 from pytest_qnn.tflite.cases.inputs import inputs_of
-from pytest_qnn.tflite.graph.constants import float_weights
+from pytest_qnn.tflite.graph.constants import float_weights, integers
 from pytest_qnn.tflite.graph.graph import Activation, DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import OPS, decode_graph, size_of
 from pytest_qnn.tflite.graph.model import emit
@@ -119,6 +119,25 @@ def test_a_dot_product_is_judged_by_four_eps_of_its_terms() -> None:
     weights, bias = (np.frombuffer(graph.tensors[i].data or b"", np.float32) for i in (1, 2))
     terms = np.abs(value.astype(float)) @ np.abs(weights.reshape(3, 16).astype(float)).T + np.abs(bias)
     assert np.allclose(expected_outputs(graph, [value])[0].tolerance, 4 * EPS * terms, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((1, 67, 63, 4), (1, 2)), ((1, 16411), (1,))])
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_thousands_of_terms_of_one_sign_may_be_added_one_after_another(
+    shape: tuple[int, ...], axes: tuple[int, ...], seed: int
+) -> None:
+    left = tuple(length for axis, length in enumerate(shape) if axis not in axes)
+    tensors = (Tensor(shape), Tensor(shape), integers(axes), Tensor(left))
+    graph = Graph(tensors, (Node("ABS", (0,), (1,)), Node("MEAN", (1, 2), (3,))), (0,), (3,))
+    contents = inputs_of(DelegateCase(graph, data_seed=seed))
+    (expected,) = expected_outputs(graph, contents)
+    terms = np.moveaxis(np.abs(contents[0]), axes, range(len(axes))).reshape(-1, *left)
+    for ordered in (terms, terms[::-1]):
+        mean = np.add.accumulate(ordered, 0, dtype=np.float32)[-1] / np.float32(len(terms))
+        assert mismatch(expected, mean) is None
+    halves = np.add.accumulate(terms.astype(np.float16), 0)[-1] / np.float16(len(terms))
+    assert mismatch(expected, halves.astype(np.float32)) is not None
+    assert (expected.tolerance < 2.0**-9 * expected.value).all()
 
 
 def test_accumulation_in_half_precision_breaks_the_bound() -> None:
