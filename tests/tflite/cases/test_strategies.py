@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 
@@ -8,9 +9,12 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis.errors import HypothesisWarning
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import decoder_of, strings
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules.det.rules import poisoned, repeated
+from pytest_qnn.tflite.rules.err.rules import hostile
 from pytest_qnn.tflite.rules.mem.rules import recording_writes
 from pytest_qnn.tflite.rules.num.rules import elementwise, sums
 from pytest_qnn.tflite.rules.part.rules import fan_out, nothing_to_claim, single_nodes, twice
@@ -90,6 +94,17 @@ def test_a_failing_probe_comes_after_the_target(fault: str) -> None:
 
     case = _finds(cases.before_a_failure(STEERABLE), failing)
     assert [one.who for one in case.applications] == ["target", "probe"]
+
+
+@pytest.mark.parametrize("refused", ["plan", "replace", "node", "preview", "node-in-init"])
+def test_each_function_of_the_context_fails_a_delegate_that_must_survive(refused: str) -> None:
+    def refusing(case: DelegateCase | ScriptCase) -> bool:
+        return isinstance(case, DelegateCase) and any(one.refused == refused for one in case.applications)
+
+    known = decoder_of(hostile(NATIVE))
+    assert known is not None
+    drawn = map(known.decode, itertools.islice(strings(known.size, 1), 500))
+    assert any(map(refusing, drawn))
 
 
 def test_fan_out_graphs_have_outputs_that_their_own_nodes_read() -> None:

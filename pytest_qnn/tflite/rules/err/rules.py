@@ -403,9 +403,14 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
             graph = two_nodes(op, _wide(dtype, choice))
             claimed = tuple(replace(one, claim=one.claim and (0, 1)) for one in case.applications)
             return replace(changed, graph=graph, applications=claimed)
-        return with_target(changed, _refuse(_REFUSED_ANYWHERE)) if case.data_seed % 4 == 3 else changed
+        return with_target(changed, _refuse_any) if case.data_seed % 4 == 3 else changed
 
     return changed(delegates.anything(facts), change)
+
+
+def _refuse_any(application: Application, seed: int) -> Application:
+    """What is refused is chosen by what no other choice of `hostile` depends on."""
+    return _refuse(_REFUSED_ANYWHERE)(application, seed // 20)
 
 
 @rule(
