@@ -1,10 +1,52 @@
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from pytest_qnn.tflite import reproduce
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.numerics.kernels import run_graph
 from pytest_qnn.tflite.reproduce import frame
+from pytest_qnn.tflite.trace import DelegateTrace
+
+ADDED = DelegateCase(Graph((Tensor((6,)), Tensor((6,))), (Node("ADD", (0, 0), (1,)),), (0,), (1,)))
+RUNTIME = """
+import os
+
+class OpResolverType:
+    BUILTIN_WITHOUT_DEFAULT_DELEGATES = 0
+
+def load_delegate(library, options):
+    os.write(1, os.environb[b"SAID"])
+    if not os.path.exists(library):
+        raise OSError(f"{library}: no such file")
+
+class Interpreter:
+    def __init__(self, **_):
+        pass
+
+    def allocate_tensors(self):
+        pass
+
+    def set_tensor(self, tensor, values):
+        self.values = values
+
+    def invoke(self):
+        pass
+
+    def get_tensor(self, tensor):
+        return 2 * self.values
+"""
 
 
 def test_a_program_says_what_was_seen_when_it_was_written_as_such(
@@ -16,3 +58,54 @@ def test_a_program_says_what_was_seen_when_it_was_written_as_such(
     assert frame.main(["delegate.so"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == ["expected:  this", "seen then: that", "0: this is not seen here"]
+
+
+def off_by(*units: float) -> DelegateTrace:
+    """What a delegate gives that is off by so many units in the last place, element by element."""
+    inputs = inputs_of(ADDED)
+    right = run_graph(ADDED.graph, inputs)[1]
+    wrong = (right + np.spacing(right) * np.array(units, np.float32)).astype(np.float32)
+    return DelegateTrace(inputs=tuple(map(Array.of, inputs)), outputs=((Array.of(wrong),),))
+
+
+def written(trace: DelegateTrace, rule: str) -> dict[str, bytes]:
+    said = reproduce.Finding(rule, "Sentence.", "source", "a target", "this", "that", "fake_runtime")
+    return reproduce.files(ADDED, trace, said)
+
+
+def status_of(folder: Path, library: Path, said: bytes, more: Sequence[str] = ()) -> int:
+    """The exit status of a program on a runtime whose delegate prints something."""
+    for name, content in written(off_by(0, 0, 0, 0, 0, 1000), "NUM-10").items():
+        (folder / name).write_bytes(content)
+    (folder / "fake_runtime").mkdir(exist_ok=True)
+    (folder / "fake_runtime" / "interpreter.py").write_text(RUNTIME)
+    environment: dict[bytes, bytes] = {**os.environb, b"SAID": said, b"PYTHONPATH": os.fsencode(folder)}
+    command = [sys.executable, str(folder / "reproduce.py"), str(library), *more]
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"\xff\n", b"5\n", b"[1]\n", b"no end of a line", b'{"read": 1, "element": "0.0", "shape": []}\n'],
+)
+def test_what_a_library_prints_is_no_part_of_the_answer(tmp_path: Path, said: bytes) -> None:
+    library = tmp_path / "delegate.so"
+    library.touch()
+    assert status_of(tmp_path, library, said) == 0
+
+
+def test_a_library_that_cannot_be_loaded_is_neither_answer(tmp_path: Path) -> None:
+    assert status_of(tmp_path, tmp_path / "missing.so", b"") == 2
+    assert status_of(tmp_path, tmp_path, b"", ["no-value"]) == 2
+
+
+@pytest.mark.parametrize(
+    "look",
+    [{"kind": "status", "step": -1}, {"kind": "signal", "signal": 11}, {"kind": "control", "words": [1, 2]}],
+)
+def test_a_delegate_that_is_not_made_is_neither_answer(
+    monkeypatch: pytest.MonkeyPatch, look: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(frame, "PLAN", {"look": look})
+    assert frame.judged(0, [{"begun": 0}, {"failed": 0, "name": "delegate", "text": "no"}]) == 2
+    assert frame.judged(1, [{"begun": 0}]) == 2

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -38,7 +38,8 @@ class Failed(Exception):  # noqa: N818 - what it says
 class Player:
     """Carries out the steps."""
 
-    def __init__(self, library: str, options: dict[str, str]) -> None:
+    def __init__(self, library: str, options: dict[str, str], judge: TextIO) -> None:
+        self.judge = judge
         self.module = runtime()
         self.library, self.options = library, options
         self.arrays: Any = np.load(HERE / "reproduce.npz", allow_pickle=False)
@@ -53,7 +54,7 @@ class Player:
             self.tell(begun=number, name=name)
             try:
                 getattr(self, name)(*arguments)
-            except (RuntimeError, ValueError) as error:
+            except (RuntimeError, ValueError, OSError) as error:
                 self.tell(failed=number, name=name, text=str(error))
                 raise Failed(str(error)) from None
             self.look(name)
@@ -66,8 +67,8 @@ class Player:
 
     def tell(self, **said: Any) -> None:
         """A line for the process that judges."""
-        sys.stdout.write(json.dumps(said) + "\n")
-        sys.stdout.flush()
+        self.judge.write(json.dumps(said) + "\n")
+        self.judge.flush()
 
     def delegate(self, name: str, options: dict[str, str]) -> None:
         """Make a delegate of the library."""
@@ -177,7 +178,10 @@ class Mallinfo2(ctypes.Structure):
 
 def child(library: str, options: dict[str, str]) -> int:
     """Carry out the steps, in a process of their own."""
-    player = Player(library, options)
+    # What a library prints is none of the lines that are judged.
+    judge = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    player = Player(library, options, judge)
     try:
         player.play(PLAN["steps"])
     except Failed:
@@ -192,13 +196,13 @@ def child(library: str, options: dict[str, str]) -> int:
     return 0
 
 
-def told(output: str) -> list[dict[str, Any]]:
-    """The lines of the child."""
+def told(output: bytes) -> list[dict[str, Any]]:
+    """The lines of the child; the last one may be cut off."""
     lines = []
     for line in output.splitlines():
         try:
             lines.append(json.loads(line))
-        except ValueError:  # noqa: PERF203 - what a library prints
+        except ValueError:  # noqa: PERF203
             continue
     return lines
 
@@ -214,7 +218,9 @@ def judged(status: int | None, lines: list[dict[str, Any]]) -> int:
         print(f"the process died of signal {-status}")
         return 1 if look["kind"] == "signal" and look["signal"] == -status else 2
     if failed is not None:
-        print(f"{failed['name']} fails: {failed['text']}")
+        print(f"{failed['name']} fails: {failed['text'].encode('unicode_escape').decode()}")
+        if failed["name"] == "delegate":  # it cannot be loaded, or does not take its options
+            return 2
     if look["kind"] == "status":
         # -1: whichever step it was that failed.
         return int(failed is not None and look["step"] in (-1, failed["failed"])) if failed or done else 2
@@ -255,7 +261,9 @@ def of_control(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
     for each in changed[:1]:
         x87, mxcsr = each["control"]
         print(f"{each['name']} leaves x87 control word {x87:#x}, MXCSR {mxcsr:#x}")
-    return int(any(each["control"] == look["words"] for each in changed))
+    if any(each["control"] == look["words"] for each in changed):
+        return 1
+    return 0 if any("done" in each or "failed" in each for each in lines) else 2
 
 
 def of_growth(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
@@ -275,14 +283,17 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         print("usage: python reproduce.py DELEGATE.so [KEY=VALUE ...]")
         return 2
+    if not all("=" in each for each in arguments[1:]):
+        print("an option of the delegate is written KEY=VALUE")
+        return 2
     options = dict(each.split("=", 1) for each in arguments[1:])
     command = [sys.executable, str(HERE / "reproduce.py"), "--child", arguments[0], json.dumps(options)]
     status: int | None = None
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=SECONDS, check=False)
         status, output = done.returncode, done.stdout
     except subprocess.TimeoutExpired as late:
-        output = (late.stdout or b"").decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+        output = late.stdout or b""
     lines = told(output)
     for line in lines:
         print(json.dumps(line))
