@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -71,6 +72,21 @@ def off_by(*units: float) -> DelegateTrace:
 def written(trace: DelegateTrace, rule: str) -> dict[str, bytes]:
     said = reproduce.Finding(rule, "Sentence.", "source", "a target", "this", "that", "fake_runtime")
     return reproduce.files(ADDED, trace, said)
+
+
+def plan_of(files: dict[str, bytes]) -> dict[str, Any]:
+    line = next(line for line in files["reproduce.py"].decode().splitlines() if line.startswith("PLAN"))
+    return dict(json.loads(json.loads(line.partition("json.loads(")[2][:-1])))
+
+
+def test_a_program_looks_at_an_element_that_the_rule_forbids() -> None:
+    look = plan_of(written(off_by(1, 0, 0, 0, 0, 1000), "NUM-10"))["look"]
+    assert look["index"] == [5]
+    assert float(look["tolerance"]) > 0
+    look = plan_of(written(off_by(1, 0, 0, 0, 0, 1000), "NUM-01"))["look"]
+    assert (look["index"], float(look["tolerance"])) == ([0], 0)
+    with pytest.raises(reproduce.NotWritten, match="the outputs are right"):
+        written(off_by(1, 0, 0, 0, 0, 0), "PART-01")
 
 
 def status_of(folder: Path, library: Path, said: bytes, more: Sequence[str] = ()) -> int:

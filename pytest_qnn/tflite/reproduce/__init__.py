@@ -48,7 +48,7 @@ from pytest_qnn.tflite.domain.judging import first_wrong, is_right
 from pytest_qnn.tflite.domain.table import Made, made
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.bounds import expected_outputs, mismatch
-from pytest_qnn.tflite.numerics.precision import EVERY_OP, EXACT
+from pytest_qnn.tflite.numerics.precision import EVERY_OP, EXACT, SINGLE, Arithmetic
 from pytest_qnn.tflite.trace import (
     CellSeen,
     DelegateTrace,
@@ -64,6 +64,10 @@ _FRAME: Final = Path(__file__).with_name("frame.py")
 _RELATIVE, _UNITS = 1e-3, 2.0
 """How far an element may be from the CPU's where no bound of its operators is at hand: of float32, relative
 to the largest element; of integers, in units."""
+_EXACT: Final = ("NUM-01",)
+"""Rules that allow float32 results nothing."""
+_OF_HALF: Final = "NUM-08"
+"""The rule of operators that compute in float16 where that is not declared."""
 _INSIDE: Final = "the outputs are right, and no step fails: it is seen from inside the runtime only"
 Step = list[Any]
 
@@ -189,7 +193,7 @@ def _of_delegate(case: DelegateCase, trace: DelegateTrace, finding: Finding) -> 
     if failed is not None:
         _add_invokes(plan, case, case.invokes)
         return plan.files({"kind": "status", "step": _step_of(plan, failed)}, finding)
-    look = _first_mismatch(plan, case, trace)
+    look = _first_mismatch(plan, case, trace, _demanded(trace, finding))
     return plan.files(look, finding)
 
 
@@ -234,10 +238,20 @@ def _step_of(plan: _Plan, phase: tuple[str, int]) -> int:
     return [at for at, step in enumerate(plan.steps) if step[0] == name][number]
 
 
-def _first_mismatch(plan: _Plan, case: DelegateCase, trace: DelegateTrace) -> dict[str, Any]:
-    # Where float16 is declared its bounds hold; where it is not, it may be what was found (NUM-08).
-    declared = trace.facts is not None and trace.facts.precision == "float16"
-    arithmetic = EXACT.with_half(EVERY_OP) if declared else EXACT
+def _demanded(trace: DelegateTrace, finding: Finding) -> Arithmetic:
+    """What float32 operators may be off by where the finding was made; else it is none of the finding's."""
+    is_exact = finding.rule in _EXACT or "bit for bit" in finding.expected
+    base = EXACT if is_exact else SINGLE
+    if trace.facts is None:
+        return base
+    if trace.facts.precision == "float16":
+        return base.with_half(EVERY_OP)
+    return base if finding.rule == _OF_HALF else base.with_half(trace.facts.half)
+
+
+def _first_mismatch(
+    plan: _Plan, case: DelegateCase, trace: DelegateTrace, arithmetic: Arithmetic
+) -> dict[str, Any]:
     for invoke, outputs in enumerate(trace.outputs):
         wanted = expected_outputs(case.graph, _inputs(case, invoke), arithmetic)
         for tensor, expected, seen in zip(case.graph.outputs, wanted, outputs, strict=False):
