@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 from pytest_qnn.commands import Parser, refuse, show
+from pytest_qnn.core import regular_file
 from pytest_qnn.core.printable import printable
 from pytest_qnn.core.verdict import CoverageRow
-from pytest_qnn.report import domain
+from pytest_qnn.report import domain, loaded
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -40,18 +41,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--operator", metavar="NAME", default="", help="only this operator")
     given = parser.parse_args(arguments)
     try:
-        report = msgspec.json.decode(given.report.read_bytes(), type=_Report)
+        text = regular_file.read(given.report, loaded.LARGEST_FILE)
+        report = msgspec.json.decode(text, type=_Report)
     except OSError as error:
         return refuse("domain", f"{str(given.report)!r} cannot be read: {error.strerror or error}")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         return refuse("domain", f"{str(given.report)!r} is no report: {error}")
     lines = list(_lines(report, given.operator))
     if not lines:
-        return refuse(
-            "domain", f"{str(given.report)!r} says nothing of the input domain: DOM-01 was not judged"
-        )
+        return refuse("domain", f"{str(given.report)!r} {_why_nothing(report, given.operator)}")
     show(map(printable, lines))
     return 0
+
+
+def _why_nothing(report: _Report, operator: str) -> str:
+    if any(rule.coverage for target in report.targets for rule in target.rules):
+        return f"says nothing of an operator {operator!r}"
+    return "says nothing of the input domain: DOM-01 was not judged"
 
 
 def _lines(report: _Report, operator: str) -> Iterator[str]:

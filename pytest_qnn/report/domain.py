@@ -37,7 +37,12 @@ def sums(rows: Iterable[CoverageRow]) -> str:
         counts.update(row.special.values())
     operators = len({row.op for row in rows})
     told = ", ".join(f"{counts[letter]:,} {words}" for letter, words in WORDS.items() if counts[letter])
-    return f"input domain: {operators} operators, {sum(counts[letter] for letter in WORDS):,} cells: {told}"
+    cells = sum(counts[letter] for letter in WORDS)
+    all_of_it = (
+        f"{operators} {'operator' if operators == 1 else 'operators'}, "
+        f"{cells:,} {'cell' if cells == 1 else 'cells'}"
+    )
+    return f"input domain: {all_of_it}: {told}"
 
 
 def table(rows: Iterable[CoverageRow]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,24 @@ def test_the_command_prints_the_table_of_a_report(tmp_path: Path, capsys: pytest
     assert "odd w" in told
     assert commands.main(["domain", str(report), "--operator", "SUB"]) == 2
     assert commands.main(["domain", str(report.parent / "none.json")]) == 2
+
+
+def test_the_command_refuses_what_is_no_report_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    row = {"op": "ADD", "dtype": "int8", "ranks": "c", "special": {}, "reasons": {}}
+    document = {"targets": [{"spec": "d", "rules": [{"coverage": [row]}]}]}
+    report.write_bytes(msgspec.json.encode(document))
+    assert commands.main(["domain", str(report)]) == 0
+    assert "\ninput domain: 1 operator, 1 cell: 1 covered\n" in capsys.readouterr().out
+    assert commands.main(["domain", str(report), "--operator", "SUB"]) == 2
+    assert capsys.readouterr().err == f"domain: {str(report)!r} says nothing of an operator 'SUB'\n"
+    deep = tmp_path / "deep.json"
+    deep.write_text('{"more": ' + "[" * 100_000 + "]" * 100_000 + ', "targets": []}')
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, says in ((deep, "is no report"), (pipe, "it is not a regular file")):
+        assert commands.main(["domain", str(path)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert says in line
