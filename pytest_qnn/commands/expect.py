@@ -53,8 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         return refuse("expect", str(error).removeprefix(f"{FLAG}: "))
     except OSError as error:
         return refuse("expect", f"{str(given.update)!r} cannot be written: {error.strerror or error}")
-    told = f"; write {', '.join(_TO_WRITE)} and expires into each" if added else ""
-    show([printable(text) for text in (f"{given.update}: {added} entries added{told}", *removed)])
+    told = (
+        f"; write {', '.join(_TO_WRITE)} and expires into {'it' if added == 1 else 'each'}" if added else ""
+    )
+    entries = "entry" if added == 1 else "entries"
+    show([printable(text) for text in (f"{given.update}: {added} {entries} added{told}", *removed)])
     return 0
 
 

@@ -288,7 +288,7 @@ def test_the_command_writes_what_a_report_found_and_no_reason(
     assert updated("out.json") == 0
     text = Path("known.toml").read_text(encoding="utf-8")
     assert text.startswith(kept)
-    assert "1 entries added; write reason, issue, owner and expires into each" in capsys.readouterr().out
+    assert "1 entry added; write reason, issue, owner and expires into it" in capsys.readouterr().out
     with pytest.raises(BadOption, match=r"entry 2 \(NUM-10\): expires is a date"):
         file.read(Path("known.toml"))
     assert updated("out.json") == 0
