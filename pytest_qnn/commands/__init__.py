@@ -55,22 +55,32 @@ def main(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         return run(arguments[1:])
+    except _NotShown as error:
+        return refuse(command, str(error))
     except KeyboardInterrupt:
         return _INTERRUPTED
 
 
+class _NotShown(Exception):  # noqa: N818 - it is the user's disk that is full
+    """What a command has to say could not be written; the text is a sentence."""
+
+
 def show(lines: Iterable[str]) -> None:
-    """Print lines; a reader who has gone away (``| head``) is no error.
+    """Print lines; a reader who has gone away (``| head``) or was never there (``>&-``) is no error.
 
     Args:
         lines: printable, without their ends.
     """
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise _NotShown(f"the output cannot be written: {error.strerror or error}") from None
 
 
 def refuse(command: str, reason: str) -> int:

@@ -859,3 +859,15 @@ def test_a_command_that_there_is_not_has_status_2(capsys: pytest.CaptureFixture[
 def test_the_commands_are_modules_with_a_main() -> None:
     folder = Path(commands.__file__).parent
     assert all((folder / f"{name}.py").exists() for name in commands.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("where", "status", "said"),
+    [(">/dev/full", 2, "corpus: the output cannot be written: No space left on device\n"), (">&-", 0, "")],
+)
+def test_an_output_that_cannot_be_written_is_no_traceback(
+    tmp_path: Path, where: str, status: int, said: str
+) -> None:
+    command = ["sh", "-c", f'exec "$0" -m pytest_qnn corpus "$1" {where}', sys.executable, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, said)
