@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from native import qnn_library
+from native_plugins import plugin
 
 FILE = {
     "subject": "memory",
@@ -63,6 +64,23 @@ def test_asan_shows_where_the_heap_is_damaged(pytester: pytest.Pytester, folder:
     result = debugged(pytester, folder, "asan", "{char* volatile p = malloc(8); free(p); free(p);}")
     assert result.ret != 0
     result.stderr.fnmatch_lines(["*ERROR: AddressSanitizer: attempting double-free*", "*context_create*"])
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_valgrind_says_nothing_of_a_sound_delegate(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    graph = {
+        "tensors": [{"shape": [1]}, {"shape": [1]}],
+        "nodes": [{"op": "ADD", "inputs": [0, 0], "outputs": [1]}],
+        "inputs": [0],
+        "outputs": [1],
+    }
+    file = FILE | {"subject": "delegate", "rule": "NUM-10", "case": {"graph": graph}}
+    (tmp_path / "case.json").write_text(json.dumps(file))
+    delegate = f"--tflite-delegate={plugin(tmp_path)}"
+    result = pytester.runpytest_subprocess(f"--qnn-replay={tmp_path}", "--qnn-debug=valgrind", delegate)
+    result.stderr.fnmatch_lines(["*ERROR SUMMARY: 0 errors from 0 contexts*"])
+    assert result.ret == 0
 
 
 @pytest.mark.parametrize(
