@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_a_command_runs_the_case_in_one_process(pytester: pytest.Pytester, folde
         ]
     )
     assert "passed" not in result.stdout.str()
+
+
+def test_the_command_that_is_printed_is_one_for_any_shell(
+    pytester: pytest.Pytester, folder: Path, tmp_path: Path
+) -> None:
+    result = debugged(pytester, folder, "env MARK=7", 'puts(getenv("MARK"));fflush(stdout)')
+    line = next(line for line in result.outlines if line.startswith("env MARK=7 "))
+    assert "$'" not in line  # dash has no such word
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    again = subprocess.run(["sh", "-c", line], cwd=elsewhere, capture_output=True, text=True, check=True)
+    assert "7" in again.stdout.splitlines()
 
 
 def test_a_signal_is_in_the_exit_status(pytester: pytest.Pytester, folder: Path) -> None:

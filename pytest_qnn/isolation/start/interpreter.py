@@ -8,17 +8,20 @@ from collections.abc import Collection
 
 from pytest_qnn.core.printable import printable
 
-_START = """\
-import os, sys
-further = sys.argv.pop(1).split(os.pathsep)
-sys.path[:] = [*filter(None, sys.path), *(entry for entry in further if entry not in sys.path)]
-import runpy
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
-"""
+_START = "; ".join(
+    (
+        "import os, sys",
+        "further = sys.argv.pop(1).split(os.pathsep)",
+        "sys.path[:] = [*filter(None, sys.path), *(entry for entry in further if entry not in sys.path)]",
+        "import runpy",
+        'runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)',
+    )
+)
 """Finds modules where every interpreter of this environment does, and then where this process does.
 
 ``python -m`` and PYTHONPATH would put the working directory, and what pytest has added for the user's tests,
-before the standard library: a ``platform.py`` there would be taken for Python's own.
+before the standard library: a ``platform.py`` there would be taken for Python's own. One line, so that every
+shell reads it where ``--qnn-debug`` prints it: dash has no ``$'\\012'``.
 """
 
 
