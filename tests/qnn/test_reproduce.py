@@ -172,7 +172,7 @@ def test_what_a_target_says_stays_in_its_comment_and_its_string(tmp_path: Path) 
     built(tmp_path, text)
 
 
-@pytest.mark.parametrize("text", ["*/", "/* ", "\\", "a\nb", "??/", "\x1b[31m", "é"])
+@pytest.mark.parametrize("text", ["*/", "/* ", "\\", "a\nb", "??/", "???/", "?????/", "\x1b[31m", "é"])
 def test_a_comment_is_one_line_that_nothing_ends(text: str) -> None:
     made = comment(f"before {text} behind")
     assert made.isprintable()

@@ -27,7 +27,8 @@ def _escaped(byte: int) -> str:
 def comment(text: str) -> str:
     """Text for a comment of either kind: one line, that neither ends it nor goes on in the next line."""
     plain = "".join(sign if sign.isascii() and sign.isprintable() else " " for sign in text)
-    return plain.replace("\\", "/").replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").strip()
+    plain = plain.replace("\\", "/").replace("*/", "* /").replace("/*", "/ *")
+    return plain.replace("??", "? ?").replace("??", "? ?").strip()  # of three there are two once more
 
 
 def bytes_of(data: bytes) -> str:
