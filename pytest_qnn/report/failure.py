@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_qnn.core.printable import printable, said
+from pytest_qnn.core.printable import FLOOD, LONGEST_LINE, printable, said
 from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict, case_file
 from pytest_qnn.report import crash
 
@@ -37,7 +37,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
     if verdict.unexpected and verdict.finding:
         lines.append(f"  not as expected (--qnn-expect): {verdict.unexpected}")
     lines += [f"  known     {text}" for text in verdict.known]
-    lines += _finding(verdict.finding) if verdict.finding else []
+    lines += _finding(verdict.finding, is_kept=bool(verdict.folder)) if verdict.finding else []
     if verdict.reason and not verdict.finding:
         lines.append(f"  reason    {verdict.reason}")
     lines += [f"  further   {line}" for line in further(verdict)]
@@ -151,7 +151,7 @@ def error_beside(error: BaseException) -> str:
     return f"internal error: {said(error)}; the suite itself failed behind this verdict, which stands"
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(finding: Finding, *, is_kept: bool) -> list[str]:
     lines = [f"  expected  {finding.expected}", f"  seen      {finding.seen}"]
     if finding.where:
         lines.append(f"  where     {finding.where}")
@@ -159,11 +159,19 @@ def _finding(finding: Finding) -> list[str]:
     if finding.picture:
         lines += ["  picture", *(f"    {line}" for line in finding.picture.splitlines())]
     if finding.case:
-        lines += [
-            "  minimal case",
-            *(f"    {line}" for line in compact(json.loads(finding.case)).splitlines()),
-        ]
+        case = json.loads(finding.case)
+        shown = compact(_shortened(case) if is_kept else case)
+        lines += ["  minimal case", *(f"    {line}" for line in shown.splitlines())]
     return lines
+
+
+def _shortened(value: Any) -> Any:
+    """The same with long texts cut, which are contents of tensors: the folder has the case as it is."""
+    if isinstance(value, str) and len(value) > FLOOD:
+        return f"{value[:LONGEST_LINE]}... {len(value):,} characters, which the case file has"
+    if isinstance(value, dict):
+        return {key: _shortened(part) for key, part in value.items()}
+    return [_shortened(part) for part in value] if isinstance(value, list) else value
 
 
 def compact(value: Any, indent: int = 0, used: int = 0) -> str:

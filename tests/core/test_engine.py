@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import gc
 import itertools
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -226,6 +227,20 @@ def test_a_flake_is_told_in_the_text_and_in_the_line_of_the_report() -> None:
     assert "  flaky     the minimal case failed 2 of 6 runs" in failure.text(verdict, 1).splitlines()
     (line,) = terminal.findings([verdict])
     assert line.text.startswith("REG-99 MUST fail (flaky: failed 2 of 6 runs): ")
+
+
+def test_long_contents_of_a_case_that_is_kept_are_cut_in_the_text() -> None:
+    verdict = judge(
+        made_up(st.just(CASE), "memory", refusing(lambda _: True)), FakeTarget("memory"), PROFILE, 1
+    )
+    assert verdict.finding is not None
+    case = json.dumps({"data": "A" * 100_000, "short": "B" * 300})
+    verdict = msgspec.structs.replace(verdict, finding=msgspec.structs.replace(verdict.finding, case=case))
+    assert "A" * 100_000 in failure.text(verdict, 1)  # it stands nowhere else
+    shown = failure.text(msgspec.structs.replace(verdict, folder="REG-99"), 1)
+    assert max(map(len, shown.splitlines())) < 400
+    assert "... 100,000 characters, which the case file has" in shown
+    assert "B" * 300 in shown
 
 
 def test_a_known_failure_that_is_absent_is_told_in_the_first_line_without_a_reason() -> None:
