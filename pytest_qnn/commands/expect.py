@@ -17,7 +17,7 @@ import tomlkit
 
 from pytest_qnn.commands import Parser, refuse, show
 from pytest_qnn.core.forms import BadOption
-from pytest_qnn.core.printable import printable
+from pytest_qnn.core.printable import counted, printable
 from pytest_qnn.core.verdict import Level, Outcome, fails
 from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, holds, parsed, text_of
 from pytest_qnn.report import loaded
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str]) -> int:
     told = (
         f"; write {', '.join(_TO_WRITE)} and expires into {'it' if added == 1 else 'each'}" if added else ""
     )
-    entries = "entry" if added == 1 else "entries"
-    show([printable(text) for text in (f"{given.update}: {added} {entries} added{told}", *removed)])
+    entries = counted(added, "entry", "entries")
+    show([printable(text) for text in (f"{given.update}: {entries} added{told}", *removed)])
     return 0
 
 

@@ -79,6 +79,11 @@ def _escaped(line: str) -> str:
     )
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 rule``, ``2 rules``; ``many``: the plural, where it is not ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def encodable(value: Any) -> Any:
     r"""JSON data with halves of surrogate pairs as ``\udc80``, and all else as it is.
 

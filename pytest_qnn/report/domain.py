@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from pytest_qnn.core.printable import counted
 from pytest_qnn.core.verdict import CoverageRow, Verdict
 
 WORDS = {
@@ -38,11 +39,8 @@ def sums(rows: Iterable[CoverageRow]) -> str:
     operators = len({row.op for row in rows})
     told = ", ".join(f"{counts[letter]:,} {words}" for letter, words in WORDS.items() if counts[letter])
     cells = sum(counts[letter] for letter in WORDS)
-    all_of_it = (
-        f"{operators} {'operator' if operators == 1 else 'operators'}, "
-        f"{cells:,} {'cell' if cells == 1 else 'cells'}"
-    )
-    return f"input domain: {all_of_it}: {told}"
+    noun = "cell" if cells == 1 else "cells"
+    return f"input domain: {counted(operators, 'operator')}, {cells:,} {noun}: {told}"
 
 
 def table(rows: Iterable[CoverageRow]) -> Iterator[str]:
@@ -52,7 +50,7 @@ def table(rows: Iterable[CoverageRow]) -> Iterator[str]:
     for row in rows:
         yield f"{row.op:24} {row.dtype:8} {row.ranks:9}  {_special(row)}".rstrip()
         for reason, count in row.reasons.items():
-            yield f"    {count} {'cell' if count == 1 else 'cells'}: {reason}"
+            yield f"    {counted(count, 'cell')}: {reason}"
 
 
 def _special(row: CoverageRow) -> str:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_qnn.core.printable import FLOOD, LONGEST_LINE, printable, said
+from pytest_qnn.core.printable import FLOOD, LONGEST_LINE, counted, printable, said
 from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict, case_file
 from pytest_qnn.report import crash
 
@@ -42,7 +42,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  reason    {verdict.reason}")
     lines += [f"  further   {line}" for line in further(verdict)]
     lines += [
-        f"  examples  {verdict.examples} cases run, {examined(verdict)}",
+        f"  examples  {counted(verdict.examples, 'case')} run, {examined(verdict)}",
         f"  seed      --qnn-seed={run_seed}",
     ]
     if verdict.found_by:

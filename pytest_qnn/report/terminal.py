@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_qnn.core.printable import FLOOD, one_line, printable
+from pytest_qnn.core.printable import FLOOD, counted, one_line, printable
 from pytest_qnn.report import causes, choices, claims, document, domain, failure
 from pytest_qnn.report.causes import Cause
 from pytest_qnn.state import Description, Session, spec_of
@@ -95,7 +95,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
 
     if session.verdicts and session.elsewhere:
         write("")
-        write(f"left to other shards: {len(session.elsewhere)} rules; python -m pytest_qnn merge adds them")
+        rules = counted(len(session.elsewhere), "rule")
+        write(f"left to other shards: {rules}; python -m pytest_qnn merge adds them")
 
 
 def found_for_others(reporter: pytest.TerminalReporter, found: Sequence[tuple[Verdict, int]]) -> None:
@@ -133,7 +134,7 @@ def _declared(found: Difference) -> list[Line]:
         ("has more than is declared", found.more, ""),
     )
     return [
-        Line(_whole(f"{words}: {len(names)} kinds: {', '.join(names)}"), colour)
+        Line(_whole(f"{words}: {counted(len(names), 'kind')}: {', '.join(names)}"), colour)
         for words, names, colour in parts
         if names
     ]

@@ -8,7 +8,16 @@ import subprocess
 import msgspec
 import pytest
 
-from pytest_qnn.core.printable import LONGEST_HEARD, cut, encodable, heard, is_text, printable, shell_line
+from pytest_qnn.core.printable import (
+    LONGEST_HEARD,
+    counted,
+    cut,
+    encodable,
+    heard,
+    is_text,
+    printable,
+    shell_line,
+)
 
 OBEYED = [
     *map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))),
@@ -72,3 +81,8 @@ def test_what_is_no_text_is_none(garbage: bytes) -> None:
 
 def test_white_space_and_colours_are_text() -> None:
     assert is_text(heard("\x1b[31mno such\tkey:\r\n Größe\x1b[0m".encode()))
+
+
+def test_one_thing_is_not_named_in_the_plural() -> None:
+    assert [counted(number, "rule") for number in (0, 1, 2)] == ["0 rules", "1 rule", "2 rules"]
+    assert counted(2, "entry", "entries") == "2 entries"

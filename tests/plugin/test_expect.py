@@ -248,7 +248,7 @@ def test_what_is_unsupported_in_a_declared_area_is_not_as_expected(pytester: pyt
     assert "(property keys 1101)" in rules["REG-08"]["unexpected"]
     assert rules["CTX-06"]["verdict"] == "pass"
     result.assert_outcomes(failed=2, passed=1)
-    result.stdout.fnmatch_lines(["lacks what is declared: 1 kinds: property key 1101"])
+    result.stdout.fnmatch_lines(["lacks what is declared: 1 kind: property key 1101"])
 
 
 @pytest.mark.parametrize(

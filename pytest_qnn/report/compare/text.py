@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_qnn.core.printable import one_line
+from pytest_qnn.core.printable import counted, one_line
 from pytest_qnn.report.compare.data import (
     Comparison,
     RuleDifference,
@@ -52,7 +52,9 @@ def lines(comparison: Comparison, old_name: str, new_name: str) -> Iterator[str]
 
 def _run(name: str, run: Run) -> str:
     state = "complete" if run.complete else "incomplete"
-    return f"{one_line(name)} ({one_line(run.started, _NARROW)}, {run.judged} rules judged, {state})"
+    return (
+        f"{one_line(name)} ({one_line(run.started, _NARROW)}, {counted(run.judged, 'rule')} judged, {state})"
+    )
 
 
 def _target(target: TargetDifference) -> Iterator[str]:
@@ -61,7 +63,7 @@ def _target(target: TargetDifference) -> Iterator[str]:
     if target.old != target.new:
         spec += f" -> {one_line(target.new)}"
     yield f"{target.subject} target: {spec}"
-    yield f"  {target.judged} rules judged in both, {target.same} of them the same"
+    yield f"  {counted(target.judged, 'rule')} judged in both, {target.same} of them the same"
     yield from _part("provenance", _settings(target.provenance))
     yield from _indented(_rules(target.rules))
     yield from _part("claims, in kinds of node", _claims(target))
@@ -203,9 +205,8 @@ def _slower(target: TargetDifference) -> Iterator[str]:
 def _unmatched(word: str, target: Unmatched) -> str:
     findings = f", findings: {one_line(', '.join(target.findings))}" if target.findings else ""
     spec = one_line(target.spec)
-    return (
-        f"only in the {word} report: {target.subject} target {spec}: {target.judged} rules judged{findings}"
-    )
+    judged = counted(target.judged, "rule")
+    return f"only in the {word} report: {target.subject} target {spec}: {judged} judged{findings}"
 
 
 def _result(comparison: Comparison) -> str:

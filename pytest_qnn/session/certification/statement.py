@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.printable import counted
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.verdict import Level, Outcome, fails
 from pytest_qnn.session.certification.release import Erratum, Release
@@ -160,7 +161,7 @@ def shortcomings(stated: Statement, release: Release) -> list[str]:
         found.append(f"isolation {stated.isolation}")
     unjudged = sum(target.verdicts.get("not judged", 0) for target in stated.targets)
     if unjudged or not stated.complete:
-        found.append(f"{unjudged} rules were not judged")
+        found.append(f"{counted(unjudged, 'rule was', 'rules were')} not judged")
     return found
 
 

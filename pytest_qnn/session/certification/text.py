@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_qnn.core.printable import printable
+from pytest_qnn.core.printable import counted, printable
 
 if TYPE_CHECKING:
     from pytest_qnn.session.certification.statement import Statement
@@ -26,9 +26,10 @@ def verified(found: Findings) -> Iterator[str]:
     yield from _head(found.stated)
     if found.false:
         yield from (f"false: {printable(sentence)}" for sentence in found.false[:_SHOWN])
-        yield f"NOT TRUE: {len(found.false)} statements are not what the answers show"
+        statements = counted(len(found.false), "statement is", "statements are")
+        yield f"NOT TRUE: {statements} not what the answers show"
         return
-    yield f"judged again: {found.judged} rules, as stated"
+    yield f"judged again: {counted(found.judged, 'rule')}, as stated"
     yield from (f"withdrawn: {printable(text)}" for text in found.withdrawn)
     yield from _end(found.missing, found.violated)
 
