@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from pytest_qnn.case_file import with_case
+from pytest_qnn.core import engine
 from pytest_qnn.core.case_file import CaseFile
 from pytest_qnn.core.engine import judge
+from pytest_qnn.core.verdict import Examined, Unsupported
 from pytest_qnn.effort import profile
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.qnn.target import open_memory_target
@@ -42,8 +45,25 @@ def test_it_fails_where_the_finding_was_made_and_passes_on_the_reference(
         if half == "memory"
         else open_delegate_target([("reference", {})], place, "auto", 10.0)
     )
-    with closing(faultless) as target:
+    # The plain reference keeps no results in buffers, so that BUF-07 has nothing to judge there.
+    skipped = pytest.raises(pytest.skip.Exception) if rule == "BUF-07" else contextlib.nullcontext()
+    with closing(faultless) as target, skipped:
         run(text, target)
+
+
+def test_it_passes_only_where_the_rule_has_looked_at_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant, rule = FINDINGS["memory"]
+    with closing(opened(table()[mutant], PLACES["memory"][0])) as target:
+        text = snippet(target, rule, "memory")
+    found: Any = Unsupported("there is no such call")
+    monkeypatch.setattr(engine, "judge_case", lambda *_: found)
+    with pytest.raises(pytest.skip.Exception, match="there is no such call"):
+        run(text, None)
+    found = Examined(0, "calls")
+    with pytest.raises(AssertionError):
+        run(text, None)
+    found = Examined(1, "calls")
+    run(text, None)
 
 
 def snippet(target: Any, rule: str, kind: str) -> str:
