@@ -15,10 +15,20 @@ from pytest_qnn.tflite import reproduce
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    Apply,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Sample,
+    ScriptCase,
+    SetInputs,
+)
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.numerics.kernels import run_graph
 from pytest_qnn.tflite.reproduce import frame
-from pytest_qnn.tflite.trace import DelegateTrace
+from pytest_qnn.tflite.trace import DelegateTrace, ScriptSeen, ScriptTrace
 
 ADDED = DelegateCase(Graph((Tensor((6,)), Tensor((6,))), (Node("ADD", (0, 0), (1,)),), (0,), (1,)))
 RUNTIME = """
@@ -87,6 +97,17 @@ def test_a_program_looks_at_an_element_that_the_rule_forbids() -> None:
     assert (look["index"], float(look["tolerance"])) == ([0], 0)
     with pytest.raises(reproduce.NotWritten, match="the outputs are right"):
         written(off_by(1, 0, 0, 0, 0, 0), "PART-01")
+
+
+@pytest.mark.parametrize(("failing", "place"), [(4, 4), (6, 6)])
+def test_the_step_that_failed_is_the_one_of_the_case(failing: int, place: int) -> None:
+    script = (MakeDelegate("d"), Open("i"), Apply("i", "d"), Allocate("i"))
+    case = ScriptCase((ADDED.graph,), (*script, Sample("i"), SetInputs("i"), Invoke("i")))
+    trace = ScriptTrace(steps=tuple(ScriptSeen(ok=step != failing) for step in range(len(case.steps))))
+    said = reproduce.Finding("X-01", "Sentence.", "source", "a target", "this", "that")
+    plan = plan_of(reproduce.files(case, trace, said))
+    assert plan["look"] == {"kind": "status", "step": place}
+    assert plan["steps"][place][0] == "invoke"
 
 
 def status_of(folder: Path, library: Path, said: bytes, more: Sequence[str] = ()) -> int:

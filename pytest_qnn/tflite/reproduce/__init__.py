@@ -519,7 +519,14 @@ def _of_script(case: ScriptCase, trace: ScriptTrace, finding: Finding) -> dict[s
     return written.plan.files(_growth(written), finding)
 
 
-_CALLS: Final = {Allocate: "allocate", Invoke: "invoke", Resize: "resize", SetInputs: "set"}
+_CALLS: Final[dict[type, tuple[str, ...]]] = {
+    Allocate: ("allocate",),
+    Invoke: ("invoke",),
+    Resize: ("resize",),
+    Sample: ("set", "invoke"),
+    SetInputs: ("set",),
+}
+"""The steps of the script that a step of the case becomes, the one last that fails where it fails."""
 
 
 def _failed_step(case: ScriptCase, trace: ScriptTrace) -> tuple[str, int] | None:
@@ -528,12 +535,13 @@ def _failed_step(case: ScriptCase, trace: ScriptTrace) -> tuple[str, int] | None
         return None
     numbers: dict[str, int] = {}
     for step, seen in zip(flat(case.steps), trace.steps, strict=False):
-        name = _CALLS.get(type(step))
-        if name is None or seen.skipped:
+        names = _CALLS.get(type(step), ())
+        if not names or seen.skipped:
             continue
         if not seen.ok:
-            return name, numbers.get(name, 0)
-        numbers[name] = numbers.get(name, 0) + 1
+            return names[-1], numbers.get(names[-1], 0)
+        for name in names:
+            numbers[name] = numbers.get(name, 0) + 1
     return None
 
 
