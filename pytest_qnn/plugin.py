@@ -174,12 +174,12 @@ def _explain(config: pytest.Config, texts: Sequence[str]) -> int:
 
     try:
         found = explain.pages(texts)
+        capture = config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:
+            capture.suspend(in_=True)
+        explain.show(found)
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if capture is not None:
-        capture.suspend(in_=True)
-    explain.show(found)
     return pytest.ExitCode.OK
 
 

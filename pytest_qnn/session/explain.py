@@ -28,12 +28,19 @@ def pages(texts: Sequence[str]) -> list[str]:
 
 
 def show(found: Iterable[str]) -> None:
-    """Print the pages; a terminal without UTF-8 or a reader who has gone away (``| head``) is no error."""
+    """Print the pages; a terminal without UTF-8 or a reader who has gone away (``| head``) is no error.
+
+    Raises:
+        pytest_qnn.core.forms.BadOption: they cannot be written.
+    """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.stdout.write("\n\n\n".join(found) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            why = error.strerror or error
+            raise forms.BadOption(f"{FLAG}: the pages cannot be written: {why}") from None

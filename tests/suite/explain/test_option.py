@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 
@@ -43,3 +47,13 @@ def test_the_ini_file_may_name_rules_and_help_is_still_help(pytester: pytest.Pyt
     helped = pytester.runpytest_inprocess("--help")
     helped.stdout.fnmatch_lines(["usage: *"])
     assert "REG-21  " not in helped.stdout.str()
+
+
+def test_pages_that_cannot_be_written_are_a_usage_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "pytest", "--qnn-explain=REG-01"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.strip() == (
+        "ERROR: --qnn-explain: the pages cannot be written: No space left on device"
+    )
