@@ -29,11 +29,12 @@ def _outcome(run: Judge) -> tuple[Outcome, str]:
     unproved = run.tally.large and not run.tally.unsupported_cases
     if unsupported := denied or ("" if unproved else run.tally.unsupported):
         return Outcome.UNSUPPORTED, unsupported
-    return (
-        Outcome.INCONCLUSIVE,
-        run.tally.no_cases
-        or f"{run.tally.examples} cases were run and none of them let the rule look at anything",
-    )
+    return Outcome.INCONCLUSIVE, run.tally.no_cases or _in_vain(run.tally.examples)
+
+
+def _in_vain(cases: int) -> str:
+    run = "1 case was run and did not" if cases == 1 else f"{cases} cases were run and none of them"
+    return f"{run} let the rule look at anything"
 
 
 def _examined_and_wrong(run: Judge) -> int:
