@@ -154,7 +154,7 @@ class _Reaper:
         self._begun = False
         self._lock = threading.Lock()
 
-    def hand_over(self, memory: Mapping, lock: Any) -> None:
+    def hand_over(self, memory: Mapping | _Closed | _Pages, lock: Any) -> None:
         with self._lock:
             self._left.append((time.monotonic() + self._seconds, memory, lock))
             if not self._begun:
@@ -193,6 +193,104 @@ class GivesBackAfterAWhile(Odd):
             self.give_back(buffer)
         graph.buffers.clear()
         super().release_buffers(graph)
+
+
+@odd(
+    "node-for-each-type",
+    "opens a device file at a context's first registration of each type, and closes it with the context",
+    source="no header says when a device is opened; legal-choices.md: what grows with every object is a leak",
+    seen="a descriptor more from the first registration of a type to contextFree",
+    tried_by="DRG-09 DRG-10 CTX-01",
+)
+class NodeForEachType(Odd):
+    chosen = dataclasses.replace(DEFAULT, dma_buf=True)
+
+    def __init__(self) -> None:
+        self._nodes: dict[Context, dict[int, int]] = {}
+        super().__init__()
+
+    def shared_for(self, context: Context, request: Request) -> Shared:
+        nodes = self._nodes.setdefault(context, {})
+        if request.mem_type not in nodes:
+            self.meet()
+            nodes[request.mem_type] = os.open(os.devnull, os.O_RDONLY)
+        return super().shared_for(context, request)
+
+    def release_registrations(self, context: Context) -> None:
+        super().release_registrations(context)
+        for node in self._nodes.pop(context, {}).values():
+            os.close(node)
+
+
+class _Closed:
+    """A descriptor that a thread closes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+_SOON = _Reaper(0.02)
+
+
+@odd(
+    "descriptors-a-little-longer",
+    "a registration keeps a descriptor of its own, which a thread closes 20 ms after deregistration",
+    source="legal-choices.md: given back within a second is given back",
+    seen="a descriptor more when memDeRegister returns, and one fewer while the client does something else",
+    tried_by="DRG-09 DRG-10 REG-28",
+)
+class DescriptorsALittleLonger(Odd):
+    def __init__(self) -> None:
+        self._own: dict[Registration, int] = {}
+        super().__init__()
+
+    def adopt(self, registration: Registration) -> None:
+        super().adopt(registration)
+        self._own[registration] = os.dup(registration.request.fd)
+
+    def forget(self, registration: Registration) -> None:
+        super().forget(registration)
+        if registration in self._own:
+            self.meet()
+            _SOON.hand_over(_Closed(self._own.pop(registration)), self.lock)
+
+
+class _Pages:
+    """Pages that nobody else sees, each a mapping of its own."""
+
+    def __init__(self, count: int) -> None:
+        kind, access = libc.MAP_SHARED | libc.MAP_ANONYMOUS, libc.PROT_READ | libc.PROT_WRITE
+        self._pages = [libc.mmap(None, _PAGE, access, kind, -1, 0) for _ in range(count)]
+
+    def release(self) -> None:
+        for page in self._pages:
+            libc.munmap(page, _PAGE)
+
+
+@odd(
+    "pages-a-little-longer",
+    "a context has twenty mappings of its own, which a thread unmaps 0.2 s after contextFree",
+    source="legal-choices.md: given back within a second is given back",
+    seen="mappings are still there when contextFree returns",
+    tried_by="CTX-01 CTX-10",
+)
+class PagesALittleLonger(Odd):
+    def __init__(self) -> None:
+        self._pages: list[_Pages] = []
+        super().__init__()
+
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        super().context_create(backend, device, config, out)
+        self._pages.append(_Pages(20))
+
+    def free_context(self, context: Context) -> None:
+        super().free_context(context)
+        if self._pages:  # contexts out of binaries have none
+            self.meet()
+            _REAPER.hand_over(self._pages.pop(), self.lock)
 
 
 @odd(
