@@ -186,7 +186,7 @@ def _ask_fd(scene: Scene, tape: Tape) -> None:
     cases=embedded(_ask_fd, around=Scene.around_memory),
 )
 def rpc_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """At least 0, equal on every call, and the number of open descriptors stays."""
+    """At least 0, equal on every call, and no more descriptors are open than before."""
     known: dict[str, int] = {}
     count = 0
     for index, step, seen in steps_of(case, trace):
@@ -197,7 +197,7 @@ def rpc_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
             expected = f"descriptor {first} again" if first >= 0 else "a descriptor of 0 or above"
             raise Violation(expected, str(fd_of(seen)), f"step {index}, to-fd of {step.buffer}")
         count += 1
-    demand_steady(case, trace, "rpcmem_to_fd", ("fds",))
+    demand_steady(case, trace, "rpcmem_to_fd", ("fds",), falling=True)
     return Examined(count, "descriptors asked for")
 
 
@@ -335,7 +335,7 @@ def _cycles(scene: Scene, tape: Tape) -> None:
 )
 def rpc_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """No more descriptors or shared mappings after eight rounds than before."""
-    demand_steady(case, trace, f"{_CYCLES} rounds of alloc and free", ("fds", "memfds"))
+    demand_steady(case, trace, f"{_CYCLES} rounds of alloc and free", ("fds", "memfds"), falling=True)
     looks = [
         seen.counted(ProcessCounts).mappings
         for _, step, seen in steps_of(case, trace)
