@@ -147,6 +147,28 @@ def graph_of(want: Combination, floor: Floor = USUAL) -> Graph:
     return chained(graph, floor.nodes) if floor.chain else copied(graph, floor.nodes)
 
 
+_INSIDE = (4, 4)
+"""Choices of a CONV_2D whose window lies inside its image: 3 by 3 (dilated: 2 by 2) in 4 by 3."""
+
+
+def asked_about(want: Combination, floor: Floor = USUAL) -> Graph:
+    """The graph by which it is learned whether a target claims this kind, and how it computes it.
+
+    As `graph_of`, but that the simplest CONV_2D has an image of one element: a target may leave windows that
+    are larger than their image to the CPU, and compute any other.
+    """
+    if want.op != "CONV_2D":
+        return graph_of(want, floor)
+    build = Builder(want.dtype == "int8", 0, 0, zero_points=want.zero_points, scale=plain(floor))
+    first, options = _INSIDE
+    MAKE[want.op](build, Choices(first, 0, options, 0, want))
+    return _as_often(build.finish([], input_too=False), floor)
+
+
+def _as_often(graph: Graph, floor: Floor) -> Graph:
+    return chained(graph, floor.nodes) if floor.chain else copied(graph, floor.nodes)
+
+
 def copied(graph: Graph, copies: int) -> Graph:
     """A graph of one node with so many of it, which read the same operands and have results of their own."""
     node, result = graph.nodes[0], graph.tensors[graph.nodes[0].outputs[0]]

@@ -23,7 +23,7 @@ from pytest_qnn.tflite.facts import USUAL_OPTIONS, Claim, Sample
 from pytest_qnn.tflite.graph.combinations import GRID
 from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import Graph
-from pytest_qnn.tflite.graph.kinds import OPS, Kind, decode_graph, graph_of, size_of
+from pytest_qnn.tflite.graph.kinds import OPS, Kind, asked_about, decode_graph, size_of
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.graph.numbering import side_by_side
 from pytest_qnn.tflite.observe.spy import Session
@@ -193,7 +193,7 @@ def answer(
 
 @functools.lru_cache(maxsize=2 * len(GRID))
 def _model(number: int, floor: int) -> bytes:
-    return emit(graph_of(GRID[number], FLOORS[floor]))
+    return emit(asked_about(GRID[number], FLOORS[floor]))
 
 
 def _outcome(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -> str:
@@ -220,7 +220,7 @@ def _together(question: Question, chain: Sequence[DelegateFactory], runtime: Run
 @functools.lru_cache(maxsize=len(FLOORS))
 def _model_of_all(first: int, last: int, floor: int) -> tuple[bytes, tuple[range, ...]]:
     """These kinds of the grid side by side, and the nodes of each."""
-    graphs = [graph_of(kind, FLOORS[floor]) for kind in GRID[first:last]]
+    graphs = [asked_about(kind, FLOORS[floor]) for kind in GRID[first:last]]
     ends = itertools.accumulate(len(graph.nodes) for graph in graphs)
     places = (range(end - len(graph.nodes), end) for graph, end in zip(graphs, ends, strict=True))
     return emit(side_by_side(graphs)), tuple(places)

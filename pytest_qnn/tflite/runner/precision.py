@@ -11,7 +11,7 @@ from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.combinations import Combination
 from pytest_qnn.tflite.graph.graph import Op
-from pytest_qnn.tflite.graph.kinds import graph_of
+from pytest_qnn.tflite.graph.kinds import asked_about
 from pytest_qnn.tflite.numerics.half import is_computed_in_half
 from pytest_qnn.tflite.numerics.precision import EVERY_OP
 from pytest_qnn.tflite.trace import DelegateTrace
@@ -33,7 +33,7 @@ def precision_cases(facts: DelegateFacts) -> list[DelegateCase]:
         if is_wanted and (kind.op not in kinds or kind.rank > kinds[kind.op].rank):
             kinds[kind.op] = kind
     return [
-        DelegateCase(graph_of(kind, facts.floor), invokes=len(_SEEDS), data_seed=_SEEDS[0], reseed=_SEEDS)
+        DelegateCase(asked_about(kind, facts.floor), invokes=len(_SEEDS), data_seed=_SEEDS[0], reseed=_SEEDS)
         for kind in kinds.values()
     ]
 

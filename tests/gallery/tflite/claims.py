@@ -61,6 +61,16 @@ class NoActivation(_ByNode):
         return node.activation == "NONE"
 
 
+@oddity("windows-inside", "leaves convolutions whose window is larger than their image", SEED, LEFT)
+class WindowsInside(_ByNode):
+    def wants(self, node: Node, tensors: Tensors, constants: set[int]) -> bool:
+        if node.op != "CONV_2D":
+            return True
+        image, kernel = (tensors[index].shape for index in node.inputs[:2])
+        reach = ((kernel[axis] - 1) * step + 1 for axis, step in zip((1, 2), node.dilation, strict=True))
+        return all(length <= image[axis] for axis, length in zip((1, 2), reach, strict=True))
+
+
 @oddity("no-constants", "leaves nodes that read a constant", SEED, LEFT)
 class NoConstants(_ByNode):
     def wants(self, node: Node, tensors: Tensors, constants: set[int]) -> bool:

@@ -40,6 +40,7 @@ RULES = {
     "silent": "ERR-07",
     "sums-in-order": "NUM-02",
     "two-kernels": "NUM-09",
+    "windows-inside": "NUM-02",
 }
 """What a freedom is met with, where a few graphs of several nodes do not meet it."""
 USUAL = "NUM-09"
@@ -83,6 +84,11 @@ def test_nodes_that_are_claimed_only_beside_others_are_learned_in_chains(name: s
     with closing(opened(name, FIRST, "off")) as target:
         assert target.facts.floor.chain
         assert sum(claim.outcome == "claimed" for claim in target.facts.claims) > 200
+
+
+def test_convolutions_are_learned_by_windows_that_lie_inside_the_image() -> None:
+    with closing(opened("windows-inside", FIRST, "off")) as target:
+        assert {claim.outcome for claim in target.facts.claims if claim.kind.op == "CONV_2D"} == {"claimed"}
 
 
 def test_room_for_two_kernels_is_less_while_the_runtime_keeps_one() -> None:

@@ -103,7 +103,7 @@ def test_each_rule_that_did_not_pass_has_one_line(pytester: pytest.Pytester) -> 
                 "REG-08 SHOULD fail: Sentence of REG-08. | seen: code 1000 <&> (step 1)"
                 " | explain: pytest --qnn-explain=REG-08 | replay: *pytest *"
             ),
-            "REG-07 MUST inconclusive: Sentence of REG-07. | seen: 1 case was run and did not let the rule look *",
+            "REG-07 MUST inconclusive: Sentence of REG-07. | seen: 1 case was run and did not let the rule *",
             "unsupported: REG-06: the key answers 1000",
         ],
         consecutive=True,

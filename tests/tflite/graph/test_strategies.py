@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.graph.combinations import GRID, Combination, combination_of
 from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS
+from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op
-from pytest_qnn.tflite.graph.kinds import OPS, decode_graph, size_of
+from pytest_qnn.tflite.graph.kinds import OPS, asked_about, decode_graph, graph_of, size_of
 from pytest_qnn.tflite.graph.strategies import graphs, graphs_with_claims, single_op_graphs
 from pytest_qnn.tflite.numerics.kernels import run_graph
 
@@ -231,3 +233,19 @@ def test_claims_take_the_share_of_nodes_that_their_mode_names(mode: int, least: 
 def test_a_dtype_without_any_of_the_operators_is_passed_over(graph: Graph) -> None:
     assert {node.op for node in graph.nodes} == {"NEG"}
     assert graph.tensors[graph.inputs[0]].dtype == "float32"
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+@pytest.mark.parametrize("kind", [kind for kind in GRID if kind.op == "CONV_2D"], ids=str)
+def test_a_target_is_asked_about_windows_that_lie_inside_the_image(kind: Combination, floor: Floor) -> None:
+    graph = asked_about(kind, floor)
+    assert len(graph.nodes) == len(graph_of(kind, floor).nodes)
+    for node in graph.nodes:
+        assert combination_of(graph, node) == kind
+        image, weights = (graph.tensors[index].shape for index in node.inputs[:2])
+        for axis in (1, 2):
+            assert 1 < (weights[axis] - 1) * node.dilation[axis - 1] + 1 <= image[axis]
+
+
+def test_of_other_operators_it_is_asked_about_the_simplest_node() -> None:
+    assert all(asked_about(kind) == graph_of(kind) for kind in GRID if kind.op != "CONV_2D")
