@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
+from native import build
 
-from pytest_qnn.core.engine.attribution import MOST_CONTROLS
+from pytest_qnn.core.engine.attribution import MOST_CONTROLS, Attribution
+from pytest_qnn.core.engine.checking import checked
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
-from pytest_qnn.rules import catalogue, listed
+from pytest_qnn.core.verdict import Crashed
+from pytest_qnn.rules import catalogue, listed, named
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.inputs import inputs_of
@@ -36,6 +41,10 @@ from pytest_qnn.tflite.graph.combinations import GRID, Combination
 from pytest_qnn.tflite.graph.control import loop_around
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
+from pytest_qnn.tflite.target import open_delegate_target
+from pytest_qnn.tflite.target.histories import of_histories
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "delegate_repo" / "src"
 
 SHAPE = (1, 2, 3)
 CHAIN = Graph(
@@ -426,3 +435,35 @@ def test_around_keeps_what_was_refused_and_what_it_cannot_tell_apart() -> None:
         "SUB",
     }
     assert around(facts, DelegateCase(CHAIN)) is facts
+
+
+LARGE = Graph((Tensor((1 << 14,)),) * 2, (Node("NEG", (0,), (1,)),), inputs=(0,), outputs=(1,))
+
+
+def test_a_history_of_another_graph_than_the_case_s_is_run_by_itself() -> None:
+    def graphs(case: Any, *, died: bool = True) -> list[list[str]]:
+        return [[node.op for node in each.case.graph.nodes] for each in of_histories(case, died=died)]
+
+    used, plain = History(used=1), [["ABS"]] * 3 + [["ADD"]] * 3 + [["ABS", "ADD"]] * 3
+    for graph in (LARGE, BRANCH):
+        assert graphs(DelegateCase(graph, history=used)) == plain
+        assert graphs(ScriptCase((graph,), (Open("i0"),), history=History(kept=1))) == plain
+        assert graphs(DelegateCase(graph, history=History(made=9, repeated=2))) == []
+    assert graphs(DelegateCase(CHAIN, history=used)) == []
+    assert graphs(DelegateCase(LARGE)) == []
+    assert graphs(DelegateCase(LARGE, history=used), died=False) == []
+    assert graphs(PluginCase(LARGE, (Create(),))) == []
+
+
+def test_who_dies_in_a_history_of_another_graph_dies_of_its_operators(tmp_path: Path) -> None:
+    source = (EXAMPLE / "arithmetic_delegate.c").read_text(encoding="utf-8")
+    dying = source.replace("count) {\n  for (", "count) {\n  abort();\n  for (", 1)
+    library = build(tmp_path, dying)
+    case = DelegateCase(LARGE, history=History(used=1))
+    with closing(open_delegate_target([(str(library), {})], "auto", "auto", 10.0)) as target:
+        violation = checked(named("PART-01"), case, target.run(case))
+        assert isinstance(violation, Crashed)
+        cause = Attribution(named("PART-01"), target, named).cause(case, violation)
+    assert cause is not None
+    assert cause.owner.id == "RUN-01"
+    assert [node.op for node in cause.case.graph.nodes] == ["ADD"]

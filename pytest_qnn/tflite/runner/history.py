@@ -43,6 +43,11 @@ _REPEATING = 0.1
 """The same, for repetitions of the case."""
 
 
+def is_used_again(graph: Graph) -> bool:
+    """Whether the history of a case of this graph is about it, and not about `PLAIN`."""
+    return is_plain(graph) and sum(prod(tensor.shape) for tensor in graph.tensors) <= _MOST_ELEMENTS
+
+
 class Past:
     """What a history has made and is still there.
 
@@ -65,9 +70,9 @@ class Past:
         self.error = ""
         """What failed first that must not."""
         self._history = history or History()
-        plain = is_plain(graph) and sum(prod(tensor.shape) for tensor in graph.tensors) <= _MOST_ELEMENTS
-        self._graph = graph if plain else PLAIN
-        self._claim = claim if plain else None
+        again = is_used_again(graph)
+        self._graph = graph if again else PLAIN
+        self._claim = claim if again else None
         self._chain = chain
         self._runtime = runtime
         self._kept: list[_Used] = []

@@ -31,6 +31,7 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.runner.run import phase_name
 from pytest_qnn.tflite.runner.spec import CODEC
 from pytest_qnn.tflite.target.deaths import described
+from pytest_qnn.tflite.target.histories import of_histories
 from pytest_qnn.tflite.trace import ScriptTrace
 
 
@@ -102,6 +103,7 @@ class Graphs:
         yield from controls(case, died=died)
         yield from of_refusals(case, died=died)
         yield from of_samples(case, died=died)
+        yield from of_histories(case, died=died)
 
     def around(self, facts: DelegateFacts, case: Any) -> DelegateFacts:
         """See `pytest_qnn.tflite.controls`."""
