@@ -239,6 +239,65 @@ def test(delegate):
     _passes(pytester, source)
 
 
+@pytest.mark.parametrize("made", ["make_interpreter(GRAPH, used)", "by_the_runtime(tflite_runtime, used)"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_an_interpreter_in_a_cycle_of_references_ends_before_what_it_uses(
+    pytester: pytest.Pytester, runtime: str, made: str
+) -> None:
+    source = f"""
+import ctypes
+import gc
+import weakref
+
+from pytest_qnn import place_tensor
+from pytest_qnn.tflite.live import Delegate
+from pytest_qnn.tflite.live.placing import CustomTensorMemory
+
+ENDED = []
+
+
+class Native:
+    def __init__(self, used):
+        self.used, self.address = used, used.address
+
+    def close(self):
+        ENDED.append(("delegate", WRAPPER() is None))
+
+
+class Memory:
+    blocks = ctypes.create_string_buffer(256)
+
+    def alloc(self, size, alignment):
+        return -(-ctypes.addressof(self.blocks) // 64) * 64
+
+    def free(self, pointer):
+        ENDED.append(("memory", WRAPPER() is None))
+
+
+def by_the_runtime(runtime, used):
+    made = runtime.module.Interpreter(model_content=emit(GRAPH), experimental_delegates=[used])
+    made.allocate_tensors()
+    return made
+
+
+def test(make_interpreter, reference_delegate, tflite_runtime):
+    global WRAPPER
+    kept = reference_delegate()
+    memory = CustomTensorMemory(Memory(), 64)
+    used = Delegate(Native(kept), "probe")
+    interpreter = {made}
+    del used
+    place_tensor(interpreter, 0, memory)
+    WRAPPER = weakref.ref(interpreter._interpreter)
+    cycle = [interpreter, memory]
+    cycle.append(cycle)
+    del interpreter, memory, cycle
+    gc.collect()
+    assert sorted(ENDED) == [("delegate", True), ("memory", True)]
+"""
+    _passes(pytester, CHAIN + source, f"--tflite-runtime={runtime}")
+
+
 @pytest.mark.parametrize("kind", ["raw", "handle"])
 def test_a_graph_adds_in_raw_and_in_shared_memory(pytester: pytest.Pytester, kind: str) -> None:
     source = f"""

@@ -17,6 +17,7 @@ from pytest_qnn.tflite.cases.built import checked
 from pytest_qnn.tflite.cases.delegate import Application, Fault
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.live.life import Life
 from pytest_qnn.tflite.runner.custom_buffers import CustomMemory, custom_memory, offering
 from pytest_qnn.tflite.runner.delegates import LiveDelegate, delegate_factory
 from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
@@ -33,15 +34,16 @@ class Delegate:
     """
 
     def __init__(self, native: LiveDelegate, name: str) -> None:
-        self._native: LiveDelegate | None = native
+        self._native = native
+        self._life = Life(native.close)
         self.name = name
         """Its specification: ``reference``, ``xnnpack`` or a plugin's path; ``probe`` from `reference`."""
 
     def __repr__(self) -> str:
         return (
-            f"<delegate {self.name} at {self._native.address:#x}>"
-            if self._native
-            else f"<closed {self.name}>"
+            f"<closed {self.name}>"
+            if self._life.is_over
+            else f"<delegate {self.name} at {self._native.address:#x}>"
         )
 
     @property
@@ -51,22 +53,17 @@ class Delegate:
         Raises:
             ValueError: it was destroyed already.
         """
-        if self._native is None:
+        if self._life.is_over:
             raise ValueError("the delegate was destroyed already")
         return self._native.address
 
     def close(self) -> None:
         """Destroy it now. No interpreter may be using it."""
-        native, self._native = self._native, None
-        if native is not None:
-            native.close()
+        self._life.end()
 
     def _get_native_delegate_pointer(self) -> int:
         """What an Interpreter of either runtime asks every delegate for."""
         return self.address
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class DelegateChain:

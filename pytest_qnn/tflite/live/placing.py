@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import weakref
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.cases.script import Guard
+from pytest_qnn.tflite.live.life import Life
 from pytest_qnn.tflite.observe.guard_pages import ALIGNMENT, Guarded
 from pytest_qnn.tflite.runner.custom_buffers import CustomMemory
 from pytest_qnn.tflite.runner.tensor_memory import SET, set_custom_allocation
@@ -145,12 +145,12 @@ class CustomTensorMemory:
         self.pointer = memory.alloc(size, alignment)
         if not self.pointer:
             raise MemoryError(f"the delegate gave no custom memory of {size} bytes, aligned to {alignment}")
-        self._free = weakref.finalize(self, memory.free, self.pointer)
+        self._life = Life(memory.free, self.pointer)
 
     @property
     def freed(self) -> bool:
         """`free` was called."""
-        return not self._free.alive
+        return self._life.is_over
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
@@ -161,7 +161,7 @@ class CustomTensorMemory:
 
     def free(self) -> None:
         """TfLiteQnnDelegateFreeCustomMem, once. Arrays of it must not be touched afterwards."""
-        self._free()
+        self._life.end()
 
 
 class MemoryTouch(NamedTuple):
@@ -201,7 +201,7 @@ class GuardedMemory:
         # Not a method of this object: the recorder of SIGSEGV would keep it alive.
         touches = self._touches
         self._pages.on_touch = lambda _, access, offset: touches.append(MemoryTouch(access, offset))
-        weakref.finalize(self, self._pages.close)
+        self._life = Life(self._pages.close)
 
     freed = False
 
