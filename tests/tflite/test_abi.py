@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.observe.guard_pages import Guarded
 
 _SIZES = {
     layouts.Context: 200,
@@ -126,3 +127,14 @@ def test_a_pointer_is_stored_where_it_is_read() -> None:
     peek.set_pointer(ctypes.addressof(slot), 0x1234)
     assert slot.value == 0x1234
     assert peek.pointer(ctypes.addressof(slot)) == 0x1234
+
+
+def test_a_pointer_is_replaced_in_a_page_that_is_only_read() -> None:
+    pages = Guarded(64)
+    try:
+        pages.readonly = True
+        pages.arm()
+        peek.replace_pointer(pages.address, 7)
+        assert peek.pointer(pages.address) == 7
+    finally:
+        pages.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import struct
 from collections.abc import Iterable
 from typing import Any, Final
@@ -43,6 +44,21 @@ def pointer(address: int) -> int:
 def set_pointer(address: int, value: int) -> None:
     """Store a pointer at ``address``."""
     _POINTER.pack_into(MEMORY, address, value)
+
+
+def replace_pointer(address: int, value: int) -> None:
+    """Store a pointer at ``address``, also in a page that is only read, as what a library declares const.
+
+    By the file of this process's memory, to which the rights of a page do not apply.
+    """
+    try:
+        memory = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(memory, _POINTER.pack(value), address)
+        finally:
+            os.close(memory)
+    except OSError:  # there is no such file, or a kernel that is set so refuses it
+        set_pointer(address, value)
 
 
 def integers(address: int) -> tuple[int, ...]:

@@ -101,13 +101,14 @@ def note(address: int) -> None:
         _hooked[address] = tuple(peek.pointer(address + offset) for offset in _OFFSETS)
         for offset, own, ours in zip(_OFFSETS, _hooked[address], _HOOKS, strict=True):
             if own:
-                peek.set_pointer(address + offset, ours)
+                peek.replace_pointer(address + offset, ours)
 
 
 def release(address: int) -> None:
     """Give the delegate at ``address`` its own functions back, if they were hooked."""
     for offset, own in zip(_OFFSETS, _hooked.pop(address, ()), strict=False):
-        peek.set_pointer(address + offset, own)
+        if own:
+            peek.replace_pointer(address + offset, own)
 
 
 def tensor_of(context: int, index: int) -> layouts.Tensor:

@@ -104,14 +104,14 @@ class Operators:
     def __enter__(self) -> Operators:
         if self._slot:
             self._own = peek.pointer(self._slot)
-            peek.set_pointer(self._slot, ctypes.cast(self._prepare, ctypes.c_void_p).value or 0)
+            peek.replace_pointer(self._slot, ctypes.cast(self._prepare, ctypes.c_void_p).value or 0)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._slot:
-            peek.set_pointer(self._slot, self._own)
+            peek.replace_pointer(self._slot, self._own)
 
     def _on_prepare(self, context: int, delegate: int, data: int) -> int:
         slot = context + _REPLACE

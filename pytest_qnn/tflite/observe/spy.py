@@ -166,7 +166,7 @@ class Session:
         own = _hooked[address][2] if address in _hooked else peek.pointer(address + _PREPARE)
         if own:  # a NULL Prepare stays what it is: an opaque delegate, or a fault of the delegate
             _hooked[address] = self, application, own
-            peek.set_pointer(address + _PREPARE, _DELEGATE_PREPARE)
+            peek.replace_pointer(address + _PREPARE, _DELEGATE_PREPARE)
 
     def adopt(self, context: int) -> None:
         """Take what delegates do on this context for this session's, whichever session hooked them last."""
@@ -243,7 +243,7 @@ class Session:
 def release(address: int) -> None:
     """Give the delegate at ``address`` its own Prepare back, if it was hooked."""
     if address in _hooked:
-        peek.set_pointer(address + _PREPARE, _hooked.pop(address)[2])
+        peek.replace_pointer(address + _PREPARE, _hooked.pop(address)[2])
 
 
 _counter: Final = itertools.count(1)

@@ -15,12 +15,15 @@ from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite import target as delegate_target
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.runner import learn as delegate_learn
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+NEGATED = Graph((Tensor((2,)),) * 2, (Node("NEG", (0,), (1,)),), inputs=(0,), outputs=(1,))
 FOUND = (Outcome.FAIL, Outcome.CRASH)
 
 
@@ -56,6 +59,20 @@ def opened(library: Path, options: Mapping[str, str], runtime: str = RUNTIMES[0]
         yield target
     finally:
         target.close()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_delegate_without_state_may_be_a_constant_of_its_library(runtime: str, tmp_path: Path) -> None:
+    constant = "static const Delegate made = {.prepare = prepare}; return (void*)&made"
+    library = plugin(
+        tmp_path, IN_CREATE=f"free(plugin->state); free(plugin); {constant}", IN_DESTROY="return"
+    )
+    with opened(library, {}, runtime) as target:
+        trace = target.run(DelegateCase(NEGATED, (Application(), Application())))
+    assert trace.death is None
+    assert trace.invoke_errors == ("",)
+    assert [kernel.nodes for kernel in trace.kernels] == [(0,)]
+    assert all(applied.ok and applied.prepared for applied in trace.applied)
 
 
 @pytest.mark.parametrize(
