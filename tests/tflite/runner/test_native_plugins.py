@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,12 @@ from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite import target as delegate_target
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.plugin import Apply, Copy, Create, Destroy, PluginCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.runner import learn as delegate_learn
+from pytest_qnn.tflite.runner.delegates import delegate_factory
+from pytest_qnn.tflite.runner.plugin.run import run_plugin_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
@@ -59,6 +64,41 @@ def opened(library: Path, options: Mapping[str, str], runtime: str = RUNTIMES[0]
         yield target
     finally:
         target.close()
+
+
+BESIDE = """
+  struct { const char* file; void *base, *name, *at; } own;
+  extern int dladdr(const void*, void*);
+  char path[4096];
+  dladdr((void*)prepare, &own);
+  strcpy(path, own.file);
+  strcpy(strrchr(path, 47) + 1, "kernels.bin");
+  if (access(path, R_OK)) return NULL
+"""
+
+
+@pytest.mark.parametrize("mask", ["", "extern unsigned umask(unsigned); umask(0777);"])
+def test_a_copy_has_the_files_beside_it_whatever_the_umask_is(mask: str, tmp_path: Path) -> None:
+    (tmp_path / "kernels.bin").touch()
+    library = plugin(tmp_path, IN_CREATE=mask + " ".join(BESIDE.split()))
+    case = PluginCase(NEGATED, (Create(), Copy("d1"), Apply("d1"), Destroy("d1"), Copy("d2"), Apply("d2")))
+    with opened(library, {}) as target:
+        trace = target.run(case)
+    assert [(seen.error, seen.made) for seen in trace.steps if seen.made is not None] == [("", True)] * 3
+    assert not any(seen.error or seen.skipped for seen in trace.steps)
+
+
+def test_a_machine_on_which_there_is_no_room_for_a_copy_is_no_fault_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    runtime = load_runtime(RUNTIMES[0])
+    factory = delegate_factory(str(plugin(tmp_path)), {}, runtime)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    trace = run_plugin_case(PluginCase(NEGATED, (Create(), Copy("d1"))), [factory], runtime)
+    assert trace.steps[1].skipped == "the library cannot be copied: [Errno 28] No space left on device"
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

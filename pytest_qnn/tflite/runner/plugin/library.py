@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
 from pytest_qnn.core.forms import QNN_DELEGATE
@@ -22,6 +25,13 @@ from pytest_qnn.tflite.runner.delegates import DelegateFactory, DirectFactory
 from pytest_qnn.tflite.runner.plugin.symbols import FUNCTIONS, described
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import LibrarySeen
+
+_MOST_BESIDE = 1000
+"""Files of a library's folder that stand beside a copy of it, too."""
+
+
+class NoCopy(Exception):  # noqa: N818 - a finding about this machine
+    """There can be no copy of a library; the text says why."""
 
 
 class NoInterface(Exception):  # noqa: N818 - a finding about the delegate
@@ -103,11 +113,45 @@ def _loaded(path: Path, seen: LibrarySeen) -> Plugin:
 
 
 def _copied(path: Path, seen: LibrarySeen) -> Plugin:
-    """The library once more: the loader takes another file for another library."""
-    with tempfile.TemporaryDirectory(prefix="pytest-qnn-copy-") as folder:
-        copy = Path(folder) / path.name
-        copyfile(path, copy)
-        return _loaded(copy, seen)
+    """The library once more: the loader takes another file for another library.
+
+    Its folder has all that is beside the library: some look there for others, and for files of theirs.
+    """
+    folder = _beside(path)
+    try:
+        plugin = _loaded(Path(folder) / path.name, seen)
+    except OSError:
+        _remove(folder)
+        raise
+    weakref.finalize(plugin, _remove, folder)
+    return plugin
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(path: Path) -> str:
+    """A new folder with a copy of the file, and links to the others of its folder.
+
+    Raises:
+        NoCopy: it cannot be made.
+    """
+    mask = os.umask(0o077)  # the library may have set one with which nobody can read a new file
+    folder = ""
+    try:
+        folder = tempfile.mkdtemp(prefix="pytest-qnn-copy-")
+        shutil.copyfile(path, Path(folder) / path.name)
+        with os.scandir(path.parent) as entries:
+            for entry in itertools.islice(entries, _MOST_BESIDE):
+                if entry.name != path.name:
+                    os.symlink(os.path.abspath(entry.path), os.path.join(folder, entry.name))
+    except OSError as error:
+        _remove(folder)
+        raise NoCopy(str(error)) from None
+    finally:
+        os.umask(mask)
+    return folder
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -34,7 +34,7 @@ from pytest_qnn.tflite.cases.plugin import (
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe.plugin_struct import Operators, read_struct
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
-from pytest_qnn.tflite.runner.plugin.library import NoInterface, Plugin, open_plugin
+from pytest_qnn.tflite.runner.plugin.library import NoCopy, NoInterface, Plugin, open_plugin
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PluginSeen, PluginTrace
@@ -266,6 +266,8 @@ class _Run:
     def _copy(self, step: Copy) -> PluginSeen:
         try:
             other = self.plugin.again()
+        except NoCopy as error:
+            return PluginSeen(skipped=f"the library cannot be copied: {error}")
         except OSError as error:
             return PluginSeen(made=False, error=str(error))
         if other.create is None or other.destroy is None:
