@@ -16,6 +16,7 @@ from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite import target as delegate_target
+from pytest_qnn.tflite.cases import script
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.plugin import Apply, Copy, Create, Destroy, PluginCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -101,18 +102,32 @@ def test_a_machine_on_which_there_is_no_room_for_a_copy_is_no_fault_of_the_libra
     assert trace.steps[1].skipped == "the library cannot be copied: [Errno 28] No space left on device"
 
 
+def constant(folder: Path) -> Path:
+    """A library whose delegates are one struct, which nobody can write to."""
+    made = "static const Delegate made = {.prepare = prepare}; return (void*)&made"
+    return plugin(folder, IN_CREATE=f"free(plugin->state); free(plugin); {made}", IN_DESTROY="return")
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_delegate_without_state_may_be_a_constant_of_its_library(runtime: str, tmp_path: Path) -> None:
-    constant = "static const Delegate made = {.prepare = prepare}; return (void*)&made"
-    library = plugin(
-        tmp_path, IN_CREATE=f"free(plugin->state); free(plugin); {constant}", IN_DESTROY="return"
-    )
-    with opened(library, {}, runtime) as target:
+    with opened(constant(tmp_path), {}, runtime) as target:
         trace = target.run(DelegateCase(NEGATED, (Application(), Application())))
     assert trace.death is None
     assert trace.invoke_errors == ("",)
     assert [kernel.nodes for kernel in trace.kernels] == [(0,)]
     assert all(applied.ok and applied.prepared for applied in trace.applied)
+
+
+def test_a_delegate_is_observed_until_the_last_one_at_its_address_is_destroyed(tmp_path: Path) -> None:
+    before = (script.MakeDelegate("d0"), script.MakeDelegate("d1"), script.Open("i0"))
+    applied = (script.Apply("i0", "d1"), script.DestroyDelegate("d0"), script.Allocate("i0"))
+    again = (script.Resize("i0", 0, (3,)), script.Allocate("i0"), script.SetInputs("i0"), script.Invoke("i0"))
+    with opened(constant(tmp_path), {}) as target:
+        trace = target.run(script.ScriptCase((NEGATED,), (*before, *applied, *again)))
+    (seen,) = trace.interpreters
+    assert [event.kind for event in seen.events].count("Prepare") == 2
+    assert seen.event_steps[-2:] == (9, 10)
+    assert [event.kind for event in seen.events][-2:] == ["invoke", "free"]
 
 
 @pytest.mark.parametrize(
