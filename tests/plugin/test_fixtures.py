@@ -642,6 +642,10 @@ MISTAKES = {
     "place_tensor(interpreter, 7, buffer)": "ValueError: there is no tensor 7: the model has 0 to 4",
     "place_tensor(interpreter, 0, interpreter)": "TypeError: memory is from shared_buffer, *",
     "guarded_memory(8, 'behind')": "ValueError: guard is after or before, not 'behind'",
+    "make_interpreter(GRAPH, delegate_chain())": "TypeError: a delegate is one argument, as of "
+    "*delegate_chain(), and not (<delegate reference at 0x*",
+    "make_interpreter(GRAPH, 'xnnpack')": "TypeError: a delegate is one argument, *, and not 'xnnpack'",
+    "reference_delegate(fault='invoke')": "ValueError: fault is *kernel-invoke* or empty, not 'invoke'",
     "guarded_memory(0)": "ValueError: guarded memory has 1 byte or more, not 0",
     "qnn_backend.buffer(-1)": "*QnnError: rpcmem_alloc: no memory of -1 bytes",
     "qnn_backend.register('c9', buffer, (8,))": "*QnnError: memRegister: context c9 was never made",
@@ -656,7 +660,7 @@ def test_a_wrong_argument_is_told_at_the_users_own_line(pytester: pytest.Pyteste
         + f"""
 from pytest_qnn import place_tensor
 
-def test(make_interpreter, shared_buffer, qnn_backend, guarded_memory):
+def test(make_interpreter, delegate_chain, reference_delegate, shared_buffer, qnn_backend, guarded_memory):
     interpreter, buffer = make_interpreter(GRAPH), shared_buffer(64)
     {mistake}
 """

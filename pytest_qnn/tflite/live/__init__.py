@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PlanNode
 
 Model = Graph | bytes | str | PathLike[str]
+_FAULTS: Final = get_args(Fault)
 
 
 class Delegate:
@@ -90,10 +91,16 @@ class DelegateChain:
 
 
 def reference(runtime: Runtime, claim: Sequence[int] | None = None, fault: Fault = "") -> Delegate:
-    """Make a reference delegate that claims the given nodes (None: all that it supports) or fails as told."""
+    """Make a reference delegate that claims the given nodes (None: all that it supports) or fails as told.
+
+    Raises:
+        ValueError: there is no such callback that could fail.
+    """
     from pytest_qnn.tflite.runner.delegates import PROBE  # noqa: PLC0415 - not needed by plugins
 
     del runtime  # the callbacks are the same on both
+    if fault not in _FAULTS:
+        raise ValueError(f"fault is {', '.join(filter(None, _FAULTS))} or empty, not {fault!r}")
     application = Application("probe", None if claim is None else tuple(claim), fault)
     return Delegate(PROBE.make(application), "probe")
 
@@ -105,8 +112,12 @@ def interpreter(
 
     Raises:
         RuntimeError: a delegate failed to be applied, or allocation failed.
+        TypeError: a delegate is none.
         ValueError: the runtime refuses the model; of a graph that no runtime could work with one sentence.
     """
+    for each in delegates:
+        if not hasattr(each, "_get_native_delegate_pointer"):
+            raise TypeError(f"a delegate is one argument, as of *delegate_chain(), and not {each!r:.80}")
     try:
         made = runtime.interpreter(model_bytes(model), delegates=delegates)
         if allocate:
