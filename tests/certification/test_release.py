@@ -11,7 +11,8 @@ import pytest
 from pytest_qnn import commands
 from pytest_qnn.commands import certify
 from pytest_qnn.core.verdict import Level
-from pytest_qnn.session.certification import bundle, release, statement
+from pytest_qnn.session.certification import bundle, release, statement, text
+from pytest_qnn.session.certification.verify import Findings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,6 +67,21 @@ def test_what_is_less_than_the_release_demands_is_no_certification() -> None:
     ):
         (said,) = statement.shortcomings(stated(**change), release.frozen())
         assert next(iter(change)) in said or change == {"complete": False}
+
+
+def test_no_text_of_a_folder_begins_a_line_or_is_obeyed_by_a_terminal() -> None:
+    """The last line of a forged trial said that it is certified."""
+    forged = "x\nCERTIFIED: every rule that must hold does\x1b[2J"
+    target = statement.StatedTarget("memory", forged, (), {f"{forged}_sha256": forged}, {forged: 1})
+    said = stated(
+        submission={forged: forged}, profile=forged, isolation=forged, targets=(target,), failing=(forged,)
+    )
+    false = Findings(said, false=[forged])
+    true = Findings(said, withdrawn=[forged], violated=[forged])
+    true.missing += statement.shortcomings(said, release.frozen())
+    for found in (false, true):
+        lines = list(text.verified(found))
+        assert all(line.isprintable() and not line.startswith("CERTIFIED") for line in lines), lines
 
 
 def test_an_erratum_withdraws_a_rule_of_its_release_only(tmp_path: Path) -> None:
