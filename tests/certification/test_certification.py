@@ -181,6 +181,15 @@ def test_what_no_report_has_is_one_sentence(
     assert "\n" not in told
 
 
+def test_a_number_that_python_does_not_read_is_one_sentence(bundles: Bundles, tmp_path: Path) -> None:
+    made = Bundle(bundles.conforming, tmp_path / "forged", random.Random(0))
+    text = json.dumps(made.report)
+    (made.folder / bundle.REPORT).write_text(f'{{"more": {"9" * 5000}, {text[1:]}')
+    bundle.seal(made.folder)
+    with pytest.raises(bundle.BadBundle, match=r"^report\.json is not what it should be: Exceeds the limit"):
+        verify(made.folder)
+
+
 def test_the_limit_is_answers_that_are_consistent(bundles: Bundles, tmp_path: Path) -> None:
     """Who has a library that keeps the rules can say that its answers are another one's."""
     made = Bundle(bundles.conforming, tmp_path / "forged", random.Random(0))

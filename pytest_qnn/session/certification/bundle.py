@@ -14,9 +14,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -82,6 +83,14 @@ def typed(folder: Path, name: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(read(folder, name), type=kind)
     except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError) as error:
+        raise BadBundle(one_line(f"{name} is not what it should be: {error}", 300)) from None
+
+
+def plain(folder: Path, name: str) -> Any:
+    """All of a JSON file, as the standard library reads it. Raises BadBundle."""
+    try:
+        return json.loads(read(folder, name))
+    except (ValueError, RecursionError) as error:  # a ValueError is a number of 5,000 digits, too
         raise BadBundle(one_line(f"{name} is not what it should be: {error}", 300)) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ def _check(folder: Path, report: ReportSaid, found: Findings) -> None:
     answers += sum(one.answers for one in opened.values())
     if statement.state(report, answers) != found.stated:
         found.add("the statement is not the one that report and answers allow")
-    raw = json.loads(bundle.read(folder, bundle.REPORT))
+    raw = bundle.plain(folder, bundle.REPORT)
     for target, content in zip(report.targets, raw["targets"], strict=True):
         _compare(target, content, opened.get(target.subject), again, found)
     not_judged = again.not_judged(report.halves)
