@@ -190,6 +190,16 @@ def test_a_number_that_python_does_not_read_is_one_sentence(bundles: Bundles, tm
         verify(made.folder)
 
 
+def test_rules_of_a_target_that_cannot_be_opened_are_named(bundles: Bundles, tmp_path: Path) -> None:
+    made = Bundle(bundles.conforming, tmp_path / "forged", random.Random(0))
+    memory = next(target for target in made.report["targets"] if target["subject"] == "memory")
+    memory["options"] = ["--bogus"]
+    made.seal()
+    said = verify(made.folder).false
+    assert said[0] == "the target memory reference: BadOption: '--bogus' does not select a target"
+    assert said[1] == "CTX-09: there is no memory target that it could be judged of"
+
+
 def test_the_limit_is_answers_that_are_consistent(bundles: Bundles, tmp_path: Path) -> None:
     """Who has a library that keeps the rules can say that its answers are another one's."""
     made = Bundle(bundles.conforming, tmp_path / "forged", random.Random(0))

@@ -100,14 +100,16 @@ class Again:
         """Judge the rule that the log is about.
 
         Raises:
-            LookupError: there is no such rule, or no target of its half.
-            LogMismatch: the log is not that of the rule's cases.
+            LookupError: there is no such rule.
+            LogMismatch: the log is not that of the rule's cases, or no target of its half could be opened.
         """
         if log.name in self._judged:
             raise LogMismatch(f"{log.name}: there are answers of it twice")
         self._judged.add(log.name)
         rule = rules.named(log.name)
-        opened = self._opened[rule.subject]
+        opened = self._opened.get(rule.subject)
+        if opened is None:
+            raise LogMismatch(f"{rule.id}: there is no {rule.subject} target that it could be judged of")
         opened.executor.turn_to(log)
         profile = judging.fitted(self._profile, opened.target, self._hung[rule.subject])
         seed = judging.rule_seed(self._seed, rule.id)
