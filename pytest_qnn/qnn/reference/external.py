@@ -180,6 +180,9 @@ class ExternalBuffers(Memory, Binaries, Execution):
                 if external.needed[role]:
                     external.memory[role] = self.external_memory(owner, role)
             self.initialise(owner, binary)
+        except QnnError:
+            self.undo_finalize(owner, binary)
+            raise
         except OSError:
             self.undo_finalize(owner, binary)
             raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC) from None

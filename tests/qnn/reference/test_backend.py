@@ -308,3 +308,36 @@ def test_the_hint_counts_per_tensor(client: Client) -> None:
     assert len(io_regions()) == 2
     assert memory[2].raw == b"\1" * SIZE
     buffer.close()
+
+
+NO_MEMORY = 1002
+
+
+def written(client: Client, context: int) -> tuple[int, int, Any]:
+    """A context's binary: where it lies, its size, and what keeps it there."""
+    size, used = ctypes.c_uint64(), ctypes.c_uint64()
+    assert client.api.contextGetBinarySize(context, ctypes.byref(size)) == 0
+    binary = ctypes.create_string_buffer(size.value)
+    assert client.api.contextGetBinary(context, binary, size, ctypes.byref(used)) == 0
+    return ctypes.addressof(binary), used.value, binary
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_deferred_context_without_memory_for_its_graphs_is_as_it_was(
+    backend: ReferenceBackend, client: Client, nth: int
+) -> None:
+    context = client.context()
+    client.graph(context)
+    address, size, _kept = written(client, context)
+    entry = layouts.ContextConfig(option=9)
+    entry.isGraphInitDeferred = 1
+    config = (ctypes.c_void_p * 2)(ctypes.addressof(entry), None)
+    out = ctypes.c_void_p()
+    place = (address, size, ctypes.byref(out), None)
+    assert client.api.contextCreateFromBinary(client.backend, client.device, config, *place) == 0
+    made = out.value
+    before = set(backend.graphs), set(backend.mappings)
+    with backend.refusing.during("mapping", nth, lasting=False):
+        assert client.api.contextFinalize(made, None) == NO_MEMORY
+    assert (set(backend.graphs), set(backend.mappings)) == before
+    assert client.api.contextFinalize(made, None) == 0
