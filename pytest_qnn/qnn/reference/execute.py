@@ -255,7 +255,7 @@ class InOnePiece(Execution):
         if not offsets:
             return
         self.ask("mapping")
-        whole = mapping.anonymous(f"qnn-io:{graph.name}", end, self.mappings)
+        whole = self.own_memory(f"qnn-io:{graph.name}", end)
         for tensor, offset in offsets.items():
             graph.buffers[tensor.id] = Part(whole, offset, tensor.size)
 

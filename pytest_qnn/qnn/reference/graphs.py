@@ -187,9 +187,9 @@ class Graphs(Core):
             raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
         self.ask("memory")
         owner.finalised = True
-        if self.personality.arenas and not self.arenas:
-            self.arenas = [mapping.anonymous("qnn-arena", _ARENA, self.mappings) for _ in range(_ARENAS)]
         try:
+            while self.personality.arenas and len(self.arenas) < _ARENAS:
+                self.arenas.append(self.own_memory("qnn-arena", _ARENA))
             self.prepare_buffers(owner)
         except QnnError:
             self.undo_prepare(owner)
@@ -216,7 +216,14 @@ class Graphs(Core):
     def allocate_buffer(self, graph: Graph, tensor: Tensor) -> mapping.Mapping:
         """Hook: one internal IO buffer, a mapping of its own called ``qnn-io:<graph>:<tensor>``."""
         self.ask("mapping")
-        return mapping.anonymous(f"qnn-io:{graph.name}:{tensor.name}", tensor.size, self.mappings)
+        return self.own_memory(f"qnn-io:{graph.name}:{tensor.name}", tensor.size)
+
+    def own_memory(self, name: str, size: int) -> mapping.Mapping:
+        """Memory of the backend's own; 1002 where the system has none, or no descriptor for it."""
+        try:
+            return mapping.anonymous(name, size, self.mappings)
+        except OSError:
+            raise QnnError(Error.COMMON_ERROR_MEM_ALLOC) from None
 
     def release_graphs(self, context: Context) -> None:
         """Hook: end every graph of a context that is freed, with its IO buffers."""

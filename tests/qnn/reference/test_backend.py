@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from qnn_mini import MEMHANDLE, RAW, Buffer, Client, array, ion, operation, raw,
 from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi import table as qnn_table
 from pytest_qnn.qnn.abi.codes import Property, TensorType
+from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 
@@ -341,3 +343,45 @@ def test_a_deferred_context_without_memory_for_its_graphs_is_as_it_was(
         assert client.api.contextFinalize(made, None) == NO_MEMORY
     assert (set(backend.graphs), set(backend.mappings)) == before
     assert client.api.contextFinalize(made, None) == 0
+
+
+def refused(*_: Any, **__: Any) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize("personality", ["default", "io-in-one-piece", "arenas"])
+def test_a_graph_whose_buffers_the_system_refuses_can_be_finalised_later(
+    personality: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is counted here, as `Requests` does: the system itself has no descriptor left."""
+    made = ReferenceBackend(PERSONALITIES[personality])
+    client = Client(made.get_providers)
+    context = client.context()
+    graph = client.new("graphCreate", context, b"g", None)
+    tensors = [tensor("a", TensorType.APP_WRITE), tensor("o", TensorType.APP_READ)]
+    for each in tensors:
+        assert client.api.tensorCreateGraphTensor(graph, ctypes.byref(each)) == 0
+    assert client.api.graphAddNode(graph, operation("Relu", tensors[:1], tensors[1:])) == 0
+    with monkeypatch.context() as full:
+        full.setattr(mapping, "shared_memory", refused)
+        assert client.api.graphFinalize(graph, None, None) == NO_MEMORY
+    assert client.api.graphFinalize(graph, None, None) == 0
+    assert client.execute(graph, tensors, [raw(bytes(8)), raw(bytes(8))]) == 0
+    assert client.api.contextFree(context, None) == 0
+    assert made.mappings == set(made.arenas)
+    made.close()
+    assert made.escaped == []
+
+
+def test_a_binary_whose_buffers_the_system_refuses_leaves_no_context(
+    backend: ReferenceBackend, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = client.context()
+    client.graph(context)
+    address, size, _kept = written(client, context)
+    before = set(backend.contexts), set(backend.graphs), set(backend.mappings)
+    monkeypatch.setattr(mapping, "shared_memory", refused)
+    out = ctypes.c_void_p()
+    place = (address, size, ctypes.byref(out), None)
+    assert client.api.contextCreateFromBinary(client.backend, client.device, None, *place) == NO_MEMORY
+    assert (set(backend.contexts), set(backend.graphs), set(backend.mappings)) == before
