@@ -301,8 +301,12 @@ class Asynchronous(Execution):
         """Hook: put an execution at the end of the queue, which has no limit."""
         self.jobs.append(job)
         if not self.serving:
+            try:
+                threading.Thread(target=self._serve, name="qnn-async", daemon=True).start()
+            except RuntimeError:  # there is no thread to be had, and so nobody to carry the job out
+                self.jobs.pop()
+                raise QnnError(Error.COMMON_ERROR_MEM_ALLOC) from None
             self.serving = True
-            threading.Thread(target=self._serve, name="qnn-async", daemon=True).start()
 
     def close(self) -> None:
         """What is in the queue is dropped; a notification that is under way comes to its end."""

@@ -52,15 +52,18 @@ class Lists(Signals):
             # One by one: what is there when the next one fails has to go.
             for each in entries:
                 made.append(self.make_listed(backend, device, each, config))  # noqa: PERF401
+            self.start_notifying(made)
         except BaseException:
             for one in made:
                 self.free_context(one.context)
             raise
-        self.start_notifying(made)
 
     def start_notifying(self, made: list[Made]) -> None:
-        """Hook: begin to notify of the contexts of a list that is accepted."""
-        threading.Thread(target=notify, args=(made,), name="qnn-lists", daemon=True).start()
+        """Hook: begin to notify of the contexts of a list that is accepted; 1002 without a thread for it."""
+        try:
+            threading.Thread(target=notify, args=(made,), name="qnn-lists", daemon=True).start()
+        except RuntimeError:
+            raise QnnError(Error.COMMON_ERROR_MEM_ALLOC) from None
 
     def make_listed(
         self, backend: int | None, device: int | None, entry: ContextParamsV1, of_list: int | None

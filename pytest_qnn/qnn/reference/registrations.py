@@ -395,8 +395,13 @@ class Memory(Core):
         """Hook: unmap, now or, as some personalities do, in a thread of the backend's."""
         if self.personality.worker:
             self.leaving.append(memory)
-            if len(self.leaving) == 1:
+            if len(self.leaving) > 1:
+                return
+            try:
                 threading.Thread(target=self._release_later, daemon=True).start()
+            except RuntimeError:  # there is no thread to be had
+                self.leaving.pop()
+                memory.release()
         else:
             memory.release()
 

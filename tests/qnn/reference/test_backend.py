@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -385,3 +387,50 @@ def test_a_binary_whose_buffers_the_system_refuses_leaves_no_context(
     place = (address, size, ctypes.byref(out), None)
     assert client.api.contextCreateFromBinary(client.backend, client.device, None, *place) == NO_MEMORY
     assert (set(backend.contexts), set(backend.graphs), set(backend.mappings)) == before
+
+
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+def test_executes_go_on_after_one_for_which_there_was_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ReferenceBackend(PERSONALITIES["asynchronous"])
+    client = Client(made.get_providers)
+    graph, tensors = client.graph(client.context())
+    memory = [raw(bytes(8)) for _ in tensors]
+    for each, room in zip(tensors, memory, strict=True):
+        each.v1.clientBuf.data, each.v1.clientBuf.dataSize = ctypes.addressof(room), 8
+    told = threading.Semaphore(0)
+    notify = layouts.NotifyFn(lambda *_: told.release())
+    given = (graph, array(tensors[:-1]), 2, array(tensors[-1:]), 1, None, None, notify, None)
+    with monkeypatch.context() as full:
+        without_threads(full)
+        assert client.api.graphExecuteAsync(*given) == NO_MEMORY
+    assert client.api.graphExecuteAsync(*given) == 0
+    assert told.acquire(timeout=10)
+    assert not told.acquire(timeout=0.1), "the refused execute was notified"
+    made.close()
+    assert made.escaped == []
+
+
+def test_memory_is_given_back_where_there_is_no_thread_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ReferenceBackend(PERSONALITIES["gives-back-later"])
+    client, buffer = Client(made.get_providers), Buffer(4096)
+    context = client.context()
+    with monkeypatch.context() as full:
+        without_threads(full)
+        _, handles = client.register(context, [ion(buffer.fd)])
+        assert client.deregister(*handles) == 0
+    assert made.mappings == set()
+    _, handles = client.register(context, [ion(buffer.fd)])
+    assert client.deregister(*handles) == 0
+    ends = time.monotonic() + 10
+    while made.mappings and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert made.mappings == set()
+    made.close()
+    buffer.close()
+    assert made.escaped == []
