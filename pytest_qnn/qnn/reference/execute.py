@@ -6,6 +6,7 @@ import collections
 import ctypes
 import dataclasses
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -260,6 +261,10 @@ class InOnePiece(Execution):
             graph.buffers[tensor.id] = Part(whole, offset, tensor.size)
 
 
+_LOOK = 0.0005
+"""Seconds after which graphExecute looks at the queue again."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
     """One execution in the queue."""
@@ -284,7 +289,33 @@ class Asynchronous(Execution):
         self.jobs: collections.deque[Job] = collections.deque()
         self.serving = False
         """The thread is there, or about to be."""
+        self.under_way: Job | None = None
+        """What the thread has taken out of the queue, until it is carried out."""
+        self._server = 0
+        """The thread's identifier."""
         super().__init__(personality)
+
+    def graph_execute(
+        self,
+        graph: int | None,
+        inputs: Any,
+        num_inputs: int,
+        outputs: Any,
+        num_outputs: int,
+        profile: int | None,
+        signal: int | None,
+    ) -> None:
+        """QnnGraph_execute: it is added to the end of the queue, and waits for what is enqueued by then.
+
+        In a notification nobody waits: the thread that it comes from would wait for itself.
+        """
+        last = self.jobs[-1] if self.jobs else self.under_way
+        while last is not None and threading.get_ident() != self._server:
+            with self.lock.without():
+                time.sleep(_LOOK)
+            if last is not self.under_way and last not in self.jobs:
+                break
+        super().graph_execute(graph, inputs, num_inputs, outputs, num_outputs, profile, signal)
 
     def graph_execute_async(self, *arguments: Any) -> None:
         """QnnGraph_executeAsync: the arguments of graphExecute, notifyFn and notifyParam."""
@@ -319,10 +350,14 @@ class Asynchronous(Execution):
             # enqueued between them would find the thread there, and wait for ever.
             with self.lock:
                 if not self.jobs:
-                    self.serving = False
+                    self.serving, self._server = False, 0
                     return
-                job = self.jobs.popleft()
-            self.run_job(job)
+                self._server = threading.get_ident()
+                self.under_way = job = self.jobs.popleft()
+            try:
+                self.run_job(job)
+            finally:
+                self.under_way = None
 
     def run_job(self, job: Job) -> None:
         """Hook: execute, then notify."""
@@ -341,6 +376,8 @@ class Asynchronous(Execution):
             except BaseException as error:
                 self.escaped.append(("graphExecuteAsync", error))
                 return int(Error.COMMON_ERROR_GENERAL)
+            finally:
+                self.under_way = None
             return 0
 
     def check_alive(self, job: Job) -> None:

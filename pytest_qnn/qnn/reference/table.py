@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import re
 import threading
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from pytest_qnn.qnn.abi.codes import Error
@@ -78,6 +80,17 @@ class InOrder:
                 self._owner, turn = self._waiting.popleft()
                 self._depth = 1
                 turn.release()
+
+    @contextlib.contextmanager
+    def without(self) -> Iterator[None]:
+        """Meanwhile this thread does not have it, however often it has it now."""
+        depth, self._depth = self._depth, 1
+        self.release()
+        try:
+            yield
+        finally:
+            self.acquire()
+            self._depth = depth
 
     def __enter__(self) -> None:
         self.acquire()

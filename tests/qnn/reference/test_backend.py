@@ -434,3 +434,24 @@ def test_memory_is_given_back_where_there_is_no_thread_for_it(monkeypatch: pytes
     made.close()
     buffer.close()
     assert made.escaped == []
+
+
+def test_an_execute_waits_for_those_in_the_queue() -> None:
+    """QnnGraph.h: "added to the end of the queue". It read what they had not written yet."""
+    made = ReferenceBackend(PERSONALITIES["asynchronous"])
+    client = Client(made.get_providers)
+    tensors = [tensor("a", TensorType.APP_WRITE, BIG), tensor("o", TensorType.APP_READ, BIG)]
+    graph, tensors = client.graph(client.context(), "Relu", tensors)
+    rooms = [raw(b"\xff" * SIZE), *(raw(bytes(SIZE)) for _ in range(3))]
+
+    def given(place: int) -> tuple[Any, ...]:
+        for each, room in zip(tensors, rooms[place : place + 2], strict=True):
+            each.v1.clientBuf.data, each.v1.clientBuf.dataSize = ctypes.addressof(room), SIZE
+        return (graph, array(tensors[:1]), 1, array(tensors[1:]), 1, None, None)
+
+    for place in (0, 1):
+        assert client.api.graphExecuteAsync(*given(place), None, None) == 0
+    assert client.api.graphExecute(*given(2)) == 0
+    assert rooms[3].raw == b"\xff" * SIZE
+    made.close()
+    assert made.escaped == []
