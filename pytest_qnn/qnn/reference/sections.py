@@ -19,7 +19,7 @@ from pytest_qnn.qnn.abi.layouts import Tensor as TensorStruct
 from pytest_qnn.qnn.reference.binaries import Binaries
 from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.mapping import at
-from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration
+from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.operators.described import read_tensor
 
 MAGIC = b"PQNNSEC1"
@@ -75,7 +75,7 @@ class Sections(Binaries):
                 raise QnnError(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
             given = read_tensor(TensorStruct.from_address(address).v1)
             mine = owner.tensors.get(given.id)
-            if mine is None or mine.type != TensorType.UPDATEABLE_STATIC or mine.shape != given.shape:
+            if mine is None or not _updates(mine, given):
                 raise QnnError(Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE)
             new[mine.id] = given.data or b""
         owner.updates |= new
@@ -197,6 +197,12 @@ class Sections(Binaries):
         """Hook: the memory is large enough for a section."""
         if len(memory) < needed:
             raise QnnError(Error.CONTEXT_ERROR_GET_BINARY_FAILED)
+
+
+def _updates(mine: Tensor, given: Tensor) -> bool:
+    """Whether a tensor can have the data of another one: its shape and its elements are the same."""
+    same = (mine.shape, mine.data_type) == (given.shape, given.data_type)
+    return mine.type == TensorType.UPDATEABLE_STATIC and same
 
 
 def _updatable(graph: Graph) -> dict[int, int]:

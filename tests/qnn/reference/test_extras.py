@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from qnn_mini import Client, array, operation, raw, tensor
+from qnn_mini import F32, Client, array, operation, raw, tensor
 
 from pytest_qnn.qnn.abi import layouts
-from pytest_qnn.qnn.abi.codes import Property, TensorType
+from pytest_qnn.qnn.abi.codes import Error, Property, TensorType
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.operators import suite, table
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
@@ -208,3 +208,31 @@ def test_the_keys_say_what_is_offered(client: Client) -> None:
     assert without.propertyHasCapability(Property.CONTEXT_SUPPORT_VALIDATE_BINARY) == 1000
     assert without.contextValidateBinary(None, None, None, None, 0) == 1000
     bare.close()
+
+
+def test_an_updatable_tensor_takes_no_elements_of_another_type() -> None:
+    """They were taken, as they came: four bytes for four floats, and each execute failed from then on."""
+    backend = ReferenceBackend(PERSONALITIES["binary-sections"])
+    client = Client(backend.get_providers)
+    graph = client.new("graphCreate", client.context(), b"g", None)
+    data = raw(bytes(16))
+    kinds = (TensorType.APP_WRITE, TensorType.UPDATEABLE_STATIC, TensorType.APP_READ)
+    tensors = [tensor(name, kind, (4,), F32) for name, kind in zip("awo", kinds, strict=True)]
+    weights = tensors[1].v1
+    weights.clientBuf.data, weights.clientBuf.dataSize = ctypes.addressof(data), 16
+    for each in tensors:
+        assert client.api.tensorCreateGraphTensor(graph, ctypes.byref(each)) == 0
+    assert client.api.graphAddNode(graph, operation("ElementWiseAdd", tensors[:2], tensors[2:])) == 0
+    assert client.api.graphFinalize(graph, None, None) == 0
+    other = tensor("w", TensorType.UPDATEABLE_STATIC, (4,))
+    other.v1.id = weights.id
+    other.v1.clientBuf.data, other.v1.clientBuf.dataSize = ctypes.addressof(data), 4
+    listed = (ctypes.c_void_p * 1)(ctypes.addressof(other))
+    update = client.api.tensorUpdateGraphTensors
+    assert update(graph, listed, 1) == Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE
+    listed = (ctypes.c_void_p * 1)(ctypes.addressof(tensors[1]))
+    assert update(graph, listed, 1) == 0
+    assert client.api.graphFinalize(graph, None, None) == 0
+    assert client.execute(graph, [tensors[0], tensors[2]], [raw(bytes(16)), raw(bytes(16))]) == 0
+    backend.close()
+    assert backend.escaped == []
