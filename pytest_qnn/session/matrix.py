@@ -23,8 +23,9 @@ from tomlkit.exceptions import TOMLKitError
 from pytest_qnn.core import regular_file
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable, shell_line
+from pytest_qnn.expect import file
 from pytest_qnn.options import Options, Target
-from pytest_qnn.session import pytest_process
+from pytest_qnn.session import pytest_process, selection
 
 FLAG = "--qnn-matrix"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -102,8 +103,22 @@ def main(config: pytest.Config, read_options: Callable[..., Options]) -> int | N
             config.option.xmlpath = str(named(Path(path), options.target))
         return None
     for name in read(options.matrix):
-        of_target(read_options, dataclasses.replace(options, target=name))
+        _check_files(name, of_target(read_options, dataclasses.replace(options, target=name)))
     return run(config, options.matrix, options)
+
+
+def _check_files(name: str, options: Options) -> None:
+    """Look at what a target's run itself looks at first: which rules it selects, and what is expected of it.
+
+    Raises:
+        BadOption: no rule is selected, or the file of --qnn-expect is wrong.
+    """
+    try:
+        selection.selected(options.selection)
+        if options.expect is not None:
+            file.read(options.expect)
+    except BadOption as error:
+        raise BadOption(f"{FLAG}, {name}: {error}") from None
 
 
 def of_target(read_options: Callable[..., Options], options: Options) -> Options:

@@ -115,6 +115,8 @@ def named(options: str) -> str:
         (named('["--tflite-delegate-option=a=b", "--tflite-delegate=xnnpack"]'), "belongs to no delegate"),
         (named('["--qnn-backend=reference", "--qnn-backend=mutant:x"]'), "are given"),
         (named('["--qnn-backend=reference", "--qnn-timeout=never"]'), "--qnn-timeout: 'never'"),
+        (named('["--qnn-backend=reference", "--qnn-rule=ABC"]'), "one: --qnn-rule: 'ABC' matches no rule"),
+        (named('["--qnn-backend=reference", "--qnn-expect=m.toml"]'), "m.toml' has 'targets'; entries are"),
         ('[targets."a/b"]\noptions = ["--qnn-backend=reference"]\n', "'a/b' is no name of letters"),
         (named('["--qnn-backend=reference"]') + "resources = { board = 0 }\n", "numbers above 0"),
     ],
