@@ -340,15 +340,21 @@ HELPER struct held held_again(const struct held* before, long turns) {
   return found;
 }
 
-/* The provider that a client takes: the first of this major version, else the first of all. */
+/* How well a client of API 2.32 is served by a provider: by one of its major and no older as well as by any. */
+static uint32_t fits(const QnnInterface_t* provider) {
+  const uint32_t minor = provider->apiVersion.coreApiVersion.minor;
+  if (provider->apiVersion.coreApiVersion.major != 2) return 0;
+  return 1 + (minor < 32 ? minor : 32);
+}
+
+/* The provider that a client takes: the first of those that serve it best. */
 static uint64_t provided(const QnnInterface_t** chosen) {
   const QnnInterface_t** list = NULL;
   uint32_t count = 0;
   uint64_t result = get_providers(&list, &count);
   *chosen = NULL;
   for (uint32_t i = 0; i < count && !result && list; ++i) {
-    int own = list[i] && list[i]->apiVersion.coreApiVersion.major == 2;
-    if (list[i] && (!*chosen || (own && (*chosen)->apiVersion.coreApiVersion.major != 2))) *chosen = list[i];
+    if (list[i] && (!*chosen || fits(list[i]) > fits(*chosen))) *chosen = list[i];
   }
   return result;
 }

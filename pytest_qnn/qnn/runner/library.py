@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,18 @@ def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
 
 
 def chosen(found: list[Any]) -> Any:
-    """The provider that a client of this API takes: the first of its own major, else the first of all.
+    """The provider that a client of this API takes: the first of its own major whose minor is no older.
 
-    A library may list providers of several API versions (QnnInterface.h, QnnInterface_getProviders).
+    Where there is none, that of its own major with the newest minor, else the first of all. A library may
+    list providers of several API versions (QnnInterface.h, QnnInterface_getProviders).
     """
-    own = (each for each in found if each.contents.apiVersion.coreApiVersion.major == API_VERSION[0])
-    return next(own, found[0]).contents
+    major, minor = API_VERSION[:2]
+    versions = [(each, each.contents.apiVersion.coreApiVersion) for each in found]
+    own = [(each, version.minor) for each, version in versions if version.major == major]
+    fitting = [each for each, theirs in own if theirs >= minor]
+    if fitting:
+        return fitting[0].contents
+    return max(own, key=operator.itemgetter(1), default=(found[0], 0))[0].contents
 
 
 def _preload_unwinder() -> None:

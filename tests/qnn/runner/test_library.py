@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
+from typing import Any
 
 import native
 import pytest
 
-from pytest_qnn.qnn.runner.library import QnnUnusable, open_library, providers
+from pytest_qnn.qnn.abi.layouts import Version
+from pytest_qnn.qnn.abi.table import Interface
+from pytest_qnn.qnn.runner.library import QnnUnusable, chosen, open_library, providers
 
 SOURCE = """
 #include <stdint.h>
@@ -69,3 +73,27 @@ def test_an_entry_point_without_a_provider_is_named(
     path = native.build(tmp_path, SOURCE, LISTED=listed, CODE=code)
     with pytest.raises(QnnUnusable, match=f"yields no provider: QnnInterface_getProviders {reason}$"):
         open_library(str(path))
+
+
+def offered(*version: int) -> Any:
+    made = Interface()
+    made.apiVersion.coreApiVersion = Version(*version)
+    return ctypes.pointer(made)
+
+
+@pytest.mark.parametrize(
+    ("versions", "taken"),
+    [
+        (((2, 17, 0), (2, 32, 0)), 1),  # the table of the first one may end before a function of 2.32
+        (((2, 32, 1), (2, 17, 0)), 0),
+        (((2, 31, 0), (2, 40, 0), (2, 32, 0)), 1),
+        (((3, 40, 0), (2, 17, 0), (2, 20, 0)), 2),
+        (((3, 40, 0), (1, 40, 0)), 0),
+    ],
+)
+def test_the_provider_is_of_the_own_major_and_no_older(
+    versions: tuple[tuple[int, int, int], ...], taken: int
+) -> None:
+    """The list has no order (QnnInterface.h); clients take the first whose minor is not below their own."""
+    found = [offered(*version) for version in versions]
+    assert ctypes.addressof(chosen(found)) == ctypes.addressof(found[taken].contents)
