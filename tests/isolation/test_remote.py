@@ -198,6 +198,7 @@ HELLO = f"import sys, time; out = sys.stdout.buffer; mark = {messages.MARK!r}; "
             changed("board.messages.version = lambda: '9.9\\x1b'"),
             "pytest-qnn 9.9\\x1b is installed there, and ",
         ),
+        (changed("board._hello = lambda: ['9.9']"), "first message is that of another version of pytest-qnn"),
         (changed("board.messages.suite_digest = lambda: ''"), "its code is not the same as here"),
     ],
 )
