@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
+from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.reference.graphs import Graphs
 from pytest_qnn.qnn.reference.objects import Context, Graph, Node, QnnError, Tensor
+from pytest_qnn.qnn.reference.table import InterfaceTable
 
 MAGIC = b"PQNNCTX1"
 _HEADER = struct.Struct("<8sQI")
@@ -35,6 +37,9 @@ class Binary(msgspec.Struct, frozen=True, omit_defaults=True):
     graphs: tuple[StoredGraph, ...]
     udma64: bool = False
     """Its graphs were prepared with extended udma."""
+    core_version: tuple[int, int, int] = API_VERSION
+    """Of the backend that wrote it."""
+    backend_version: tuple[int, int, int] = InterfaceTable.backend_version
 
 
 _DECODER = msgspec.msgpack.Decoder(Binary)
@@ -105,7 +110,8 @@ class Binaries(Graphs):
             for graph in context.graphs.values()
         )
         self.ask("memory")
-        return encode(Binary(self.build_id, tuple(graphs), context.udma64))
+        versions = self.core_version, self.backend_version
+        return encode(Binary(self.build_id, tuple(graphs), context.udma64, *versions))
 
     def stored_tensor(self, tensor: Tensor) -> Tensor:
         """Hook: a tensor as the binary records it, its memory type included."""

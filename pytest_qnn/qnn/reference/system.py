@@ -31,8 +31,8 @@ class Info:
         content = self.info.contextBinaryInfoV3
         content.backendId = HTP_BACKEND_ID
         content.buildId = binary.build
-        content.coreApiVersion = layouts.Version(*layouts.API_VERSION)
-        content.backendApiVersion = layouts.Version(1, 0, 0)
+        content.coreApiVersion = layouts.Version(*binary.core_version)
+        content.backendApiVersion = layouts.Version(*binary.backend_version)
         content.contextBlobSize = size
         content.numGraphs, content.graphs = len(graphs), graphs
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from qnn_mini import F32, Client, array, operation, raw, tensor
 
-from pytest_qnn.qnn.abi import layouts
+from pytest_qnn.qnn.abi import layouts, system
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorType
-from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend, ServedBackend
 from pytest_qnn.qnn.reference.operators import suite, table
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.system import ReferenceSystem
 
 ABORT, TIMEOUT = 1, 2
 PRIORITY = 1
@@ -236,3 +237,25 @@ def test_an_updatable_tensor_takes_no_elements_of_another_type() -> None:
     assert client.execute(graph, [tensors[0], tensors[2]], [raw(bytes(16)), raw(bytes(16))]) == 0
     backend.close()
     assert backend.escaped == []
+
+
+@pytest.mark.parametrize("kind", [ReferenceBackend, ServedBackend])
+def test_a_binary_says_the_versions_of_the_backend_that_wrote_it(kind: type[ReferenceBackend]) -> None:
+    """That of the library for foreign clients, of API 2.40, said that one of 2.32 had written it."""
+    made, companion = kind(), ReferenceSystem()
+    client = Client(made.get_providers)
+    context = client.context()
+    client.graph(context)
+    size = ctypes.c_uint64()
+    assert client.api.contextGetBinarySize(context, ctypes.byref(size)) == 0
+    binary = ctypes.create_string_buffer(size.value)
+    assert client.api.contextGetBinary(context, binary, size, ctypes.byref(size)) == 0
+    handle, out = ctypes.c_void_p(), ctypes.POINTER(system.BinaryInfo)()
+    companion.create(ctypes.pointer(handle))
+    companion.get_metadata(handle.value, ctypes.addressof(binary), size.value, ctypes.pointer(out))
+    said = out[0].contextBinaryInfoV3
+    versions = client.interface.apiVersion
+    assert bytes(said.coreApiVersion) == bytes(versions.coreApiVersion)
+    assert bytes(said.backendApiVersion) == bytes(versions.backendApiVersion)
+    made.close()
+    assert made.escaped == []
