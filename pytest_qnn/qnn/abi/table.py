@@ -105,6 +105,11 @@ PROTOTYPES: dict[str, Any] = {name: ctypes.CFUNCTYPE(ErrorHandle, *types) for na
 """The ctypes function type of every entry, by name."""
 
 
+OLDEST = 56
+"""Entries of the shortest table of this order that is public: it ends with contextCreateFromBinaryWithSignal.
+Tables grow at the end only, and which minor version brought which entry is not."""
+
+
 class Implementation(Structure):
     """QnnInterface_ImplementationV2_32_t, 568 bytes: an entry that is NULL is falsy in Python."""
 

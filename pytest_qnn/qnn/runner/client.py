@@ -24,7 +24,7 @@ from pytest_qnn.qnn.abi.table import FUNCTIONS
 from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
 from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.model.operators import QUANTIZATION, Encoding
-from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers
+from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers, readable
 
 PACKAGE = b"qti.aisw"
 """The package of the built-in operators."""
@@ -49,7 +49,7 @@ class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an
 
 
 class QnnClient:
-    """Calls the functions of the provider that a client of this API takes (`library.chosen`).
+    """Calls the functions of the provider that a client of this API takes, as far as its table goes.
 
     Args:
         entry: the library.
@@ -63,7 +63,7 @@ class QnnClient:
         self.entry = entry
         self._watch = watch
         self.code, found = providers(entry)
-        self.interface: Any = chosen(found) if found else None
+        self.interface: Any = readable(chosen(found)) if found else None
         self._functions: dict[str, tuple[Any, str, bytes]] = {}
         """By name in the table: what to call, and what QNN's headers call it."""
 

@@ -14,7 +14,7 @@ from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.isolation.host import library_files, library_kinds
 from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.qnn.abi.layouts import API_VERSION
-from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
+from pytest_qnn.qnn.abi.table import OLDEST, GetProviders, Interface, InterfaceP
 
 SYMBOL = "QnnInterface_getProviders"
 _NAME = SYMBOL.encode()
@@ -97,6 +97,20 @@ def chosen(found: list[Any]) -> Any:
     if fitting:
         return fitting[0].contents
     return max(own, key=operator.itemgetter(1), default=(found[0], 0))[0].contents
+
+
+def readable(provider: Any) -> Any:
+    """The provider as far as its version lets a client read: of an older minor a copy with a NULL tail.
+
+    Its table ends earlier, and what lies behind its end is anything.
+    """
+    version = provider.apiVersion.coreApiVersion
+    if (version.major, version.minor) >= API_VERSION[:2]:
+        return provider
+    copy = Interface()
+    size = Interface.implementation.offset + OLDEST * ctypes.sizeof(ctypes.c_void_p)
+    ctypes.memmove(ctypes.byref(copy), ctypes.byref(provider), size)
+    return copy
 
 
 def _preload_unwinder() -> None:

@@ -21,7 +21,6 @@ from pytest_qnn.qnn.abi.layouts import (
     MemDescriptor,
     TensorP,
 )
-from pytest_qnn.qnn.abi.table import Interface as InterfaceStruct
 from pytest_qnn.qnn.abi.table import InterfaceP
 from pytest_qnn.qnn.cases.case import (
     TENSOR,
@@ -39,7 +38,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner.buffers import CLOSED_FD, descriptor_of, usable
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.library import chosen
+from pytest_qnn.qnn.runner.library import chosen, readable
 from pytest_qnn.qnn.runner.state import NeverMade, Skip, State
 from pytest_qnn.qnn.trace import GrowthCounts, ProviderCounts, StepSeen, Versions
 
@@ -84,7 +83,7 @@ def interface(state: State, step: Interface) -> StepSeen:
         return StepSeen(code=code)
     found = chosen(there)
     address = ctypes.addressof(found)
-    body = ctypes.string_at(address, ctypes.sizeof(InterfaceStruct))
+    body = bytes(readable(found))
     counts = _versions(found.apiVersion)
     return StepSeen(code=code, values=(address,), data=(body, found.providerName or b""), counts=counts)
 

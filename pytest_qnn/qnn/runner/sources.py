@@ -14,7 +14,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.proxy import Proxy
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, chosen, open_library, providers
+from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, chosen, open_library, providers, readable
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem, RpcmemUnusable, open_rpcmem
 
 
@@ -101,6 +101,6 @@ def _personality(name: str) -> Callable[[], ReferenceBackend]:
 def _proxy(behind: QnnEntry, fault: str) -> Callable[[], Proxy]:
     _, found = providers(behind)
     if not fault:
-        return lambda: Proxy(chosen(found))
+        return lambda: Proxy(readable(chosen(found)))
     mutant = proxy_table()[fault]
-    return lambda: mutated(mutant, chosen(found))
+    return lambda: mutated(mutant, readable(chosen(found)))

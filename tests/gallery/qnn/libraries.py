@@ -106,6 +106,13 @@ _ALL = (
         seen="one more thread and one more descriptor, an exit handler",
         tried_by="QLEAK-02 QLEAK-04",
     ),
+    _about(
+        "short-table",
+        "the API is 2.17: the table ends earlier, and behind its end it counts who asked for it",
+        source="facts IF-04: a client reads as far as the version says; 3.1: tables grow at the end",
+        seen="coreApiVersion 2.17.0, and numbers that change behind the last member",
+        tried_by="IF-03 IF-04 IF-10 EXT-25",
+    ),
 )
 ABOUT: dict[str, Freedom] = {about.name: about for about in _ALL}
 
