@@ -17,7 +17,7 @@ from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.isolation.observe import control_words
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
-from pytest_qnn.qnn.abi.system import BinaryInfoP, GetSystemProviders, SystemInterfaceP
+from pytest_qnn.qnn.abi.system import SYSTEM_VERSION, BinaryInfoP, GetSystemProviders, SystemInterfaceP
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.case import Damage
 from pytest_qnn.qnn.reference.system import ReferenceSystem
@@ -312,11 +312,19 @@ def _table(system: str) -> Any:
 def _providers(get_providers: Any, owner: Any) -> Any:
     listed, count = ctypes.POINTER(SystemInterfaceP)(), ctypes.c_uint32()
     code = get_providers(ctypes.byref(listed), ctypes.byref(count))
-    if code or not count.value or not listed or not listed[0]:
+    there = [] if code or not listed else [listed[i].contents for i in range(count.value) if listed[i]]
+    if not there:
         raise SystemUnusable(f"{SYMBOL} gave no provider (code {code})")
     # The table lies in the library, or in our own object: neither may go while the table is cached.
     _OWNERS.append(owner)
-    return listed[0].contents.implementation
+    return max(there, key=_fits).implementation
+
+
+def _fits(provider: Any) -> tuple[bool, int]:
+    """How well a provider serves a client of our version: as in `pytest_qnn.qnn.runner.library.chosen`."""
+    major, minor = SYSTEM_VERSION[:2]
+    version = provider.systemApiVersion
+    return version.major == major, min(version.minor, minor)
 
 
 _OWNERS: list[Any] = []

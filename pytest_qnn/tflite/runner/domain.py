@@ -239,7 +239,7 @@ def _run(
             outputs = _invoked(nodes, interpreter)
         elif chain is None and runtime.observed:
             is_dynamic = _is_dynamic(interpreter)
-    except (DelegateUnusable, RuntimeError, ValueError) as error:
+    except (DelegateUnusable, RuntimeError, ValueError, MemoryError) as error:  # std::bad_alloc is the last
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     if failure and interpreter is not None and not applied:
         is_undone = _works_without(interpreter, runtime)
@@ -259,7 +259,7 @@ def _works_without(interpreter: Any, runtime: Runtime) -> bool:
     """An application has failed: whether the interpreter is ready for an inference on the CPU."""
     try:
         interpreter.allocate_tensors()
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError, MemoryError):
         return False
     return not runtime.observed or not _claimed(interpreter, runtime, 1)
 

@@ -188,8 +188,12 @@ class _Used:
         self.native = native
         self._graph = graph
         self._delegates: list[LiveDelegate] = []
-        for factory in chain:
-            self._delegates.append(factory.make(Application(claim=claim, fault=fault)))
+        try:
+            for factory in chain:
+                self._delegates.append(factory.make(Application(claim=claim, fault=fault)))
+        except DelegateUnusable:
+            self.close()
+            raise
 
     def start(self) -> str:
         """Apply and allocate; what failed."""

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from pytest_qnn.qnn.abi.layouts import Version
+from pytest_qnn.qnn.abi.system import SystemInterface, SystemInterfaceP
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -29,6 +33,7 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
 )
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner import binaries
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
@@ -193,3 +198,24 @@ def test_a_graph_out_of_a_binary_has_the_ids_that_it_was_written_with() -> None:
     backend = IdsOfAProcess()
     entry = QnnEntry(backend.get_providers, backend)
     assert run_memory_case(MemoryCase(steps), entry, EmulatedRpcmem()).steps[-1].code == 0
+
+
+@pytest.mark.parametrize(
+    ("versions", "taken"), [([(1, 5), (1, 40), (1, 15)], 1), ([(2, 0), (1, 3)], 1), ([(9, 9)], 0)]
+)
+def test_of_system_providers_that_of_the_own_major_and_no_older_minor_is_taken(
+    versions: list[tuple[int, int]], taken: int
+) -> None:
+    made = [SystemInterface(systemApiVersion=Version(*version, 0)) for version in versions]
+    for number, one in enumerate(made):
+        one.backendId = number
+    listed = (SystemInterfaceP * len(made))(*map(ctypes.pointer, made))
+
+    def give(out: Any, count: Any) -> int:
+        where = ctypes.c_void_p(ctypes.addressof(listed))
+        ctypes.memmove(out, ctypes.byref(where), ctypes.sizeof(where))
+        count._obj.value = len(made)
+        return 0
+
+    table = binaries._providers(give, made)
+    assert ctypes.addressof(table) == ctypes.addressof(made[taken].implementation)

@@ -26,6 +26,7 @@ from pytest_qnn.tflite.cases.file import check_case, with_case
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import rows, state_of
 from pytest_qnn.tflite.domain.table import cells_of, made
+from pytest_qnn.tflite.runner import domain as runner
 from pytest_qnn.tflite.runner.spec import CODEC
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import CellSeen, DomainTrace
@@ -225,3 +226,20 @@ def test_the_command_refuses_what_is_no_report_in_one_sentence(
         assert commands.main(["domain", str(path)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert says in line
+
+
+def test_an_allocation_that_a_delegate_could_not_make_is_its_failure(
+    rule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime's binding makes a MemoryError of std::bad_alloc."""
+
+    def no_memory(*_: Any) -> Any:
+        raise MemoryError("std::bad_alloc")
+
+    case = of_ranks("NEG", 2)
+    with opened("reference", RUNTIMES[0]) as target:
+        assert isinstance(judge_case(rule, target, case), Examined)
+        monkeypatch.setattr(runner, "_claimed", no_memory)
+        found = judge_case(rule, target, case)
+    assert isinstance(found, Violation)
+    assert "std::bad_alloc" in found.seen

@@ -311,7 +311,7 @@ class _Run:
                 interpreter._interpreter.ModifyGraphWithDelegate(address)
                 claimed = self._claimed(interpreter)
                 outputs = self._outputs(interpreter)
-            except (RuntimeError, ValueError) as failure:
+            except (RuntimeError, ValueError, MemoryError) as failure:  # std::bad_alloc is the last
                 error = str(failure) or type(failure).__name__
             del interpreter  # before its delegate can go
         return PluginSeen(error=error, claimed=claimed, outputs=outputs, operators=tuple(operators.seen))
