@@ -80,6 +80,28 @@ def test_a_model_runs_through_qnn_as_on_the_cpu(runtime: Runtime) -> None:
     assert made.delegate.errors == []
 
 
+CONSTANTS = {
+    "operands": ((Node("ADD", (0, 1), (2,)), Node("RELU", (2,), (3,)), Node("ABS", (4,), (5,))), ()),
+    "beside": ((Node("MUL", (0, 0), (2,)), Node("ABS", (2,), (3,)), Node("SUB", (4, 1), (5,))), (0, 2)),
+    "between": ((Node("RELU", (0,), (2,)), Node("ADD", (2, 4), (3,)), Node("RELU", (3,), (5,))), (0, 1, 2)),
+}
+"""What becomes of nodes whose operands are constants: the graph's nodes, and those that are claimed."""
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_partition_of_constants_alone_is_left_to_the_cpu(name: str, runtime: Runtime) -> None:
+    """QnnGraph_execute wants at least one input."""
+    nodes, claimed = CONSTANTS[name]
+    constant = Tensor(SHAPE, data=CONSTANT.tobytes())
+    tensors = (constant, constant, *(Tensor(SHAPE),) * 4)
+    made = Made()
+    trace = run_delegate_case(DelegateCase(Graph(tensors, nodes, (4,), (3, 5))), [made], runtime)
+    assert trace.invoke_errors == ("",)
+    assert trace.outputs == (trace.cpu,)
+    assert tuple(itertools.chain.from_iterable(kernel.nodes for kernel in trace.kernels)) == claimed
+    assert made.delegate.errors == []
+
+
 @functools.cache
 def on_htp(runtime: str) -> DelegateTarget:
     """It takes seconds to open."""

@@ -197,12 +197,13 @@ class QnnDelegate(ReferenceDelegate):
     def _composes(self, partition: Partition) -> bool:
         """Compose and finalise the graph of a partition, unless that is done; whether it can be.
 
-        A partition without results, as a loop's body may have, would be a graph that cannot be executed.
+        A partition without results, as a loop's body may have, or of constants alone would be a graph that
+        cannot be executed: QnnGraph_execute wants at least one input and one output.
         """
         if partition in self._ready:
             return True
         nodes, inputs, outputs = partition
-        if not outputs:
+        if not outputs or self.plan.constants.issuperset(inputs):
             return False
         steps = tuple(self.plan.nodes[index] for index in nodes)
         kernel = QnnKernel(
