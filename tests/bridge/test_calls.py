@@ -17,9 +17,10 @@ from real_libraries import real_library
 from pytest_qnn.isolation.libc import PROT_READ, PROT_WRITE
 from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import DataType, TensorMemType
+from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
 from pytest_qnn.qnn.runner.graphs import create_tensors
-from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers
 from pytest_qnn.qnn.runner.sources import MemorySource
 from pytest_qnn.tflite.qnn_delegate import calls
 from pytest_qnn.tflite.qnn_delegate.custom_tensors import shared_buffer
@@ -116,6 +117,16 @@ def test_a_backend_is_watched_once_however_often_it_is_asked(entry: QnnEntry, me
     assert seen.used(delegate.pointers[0])
     assert calls.of_backend(entry) is seen
     assert not seen.used(delegate.pointers[0])
+
+
+def test_a_backend_without_registrations_is_watched_once_too(entry: QnnEntry) -> None:
+    """A delegate's execute would go through as many watches as there were delegates before it."""
+    table = chosen(providers(entry)[1]).implementation
+    table.memRegister, table.memDeRegister = PROTOTYPES["memRegister"](), PROTOTYPES["memDeRegister"]()
+    seen = calls.of_backend(entry)
+    assert calls.of_backend(entry) is seen
+    table.graphExecute = PROTOTYPES["graphExecute"]()
+    assert calls.of_backend(entry) is calls.of_backend(entry)
 
 
 _ON_A_LIBRARY = """
