@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -17,6 +18,7 @@ from real_libraries import real_library
 from pytest_qnn.isolation.libc import PROT_READ, PROT_WRITE
 from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import DataType, TensorMemType
+from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
 from pytest_qnn.qnn.runner.graphs import create_tensors
@@ -24,6 +26,7 @@ from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers
 from pytest_qnn.qnn.runner.sources import MemorySource
 from pytest_qnn.tflite.qnn_delegate import calls
 from pytest_qnn.tflite.qnn_delegate.custom_tensors import shared_buffer
+from pytest_qnn.tflite.qnn_delegate.delegate import QnnDelegate
 from pytest_qnn.tflite.qnn_delegate.shared_memory import SharedMemory
 
 SIZE = 8
@@ -127,6 +130,29 @@ def test_a_backend_without_registrations_is_watched_once_too(entry: QnnEntry) ->
     assert calls.of_backend(entry) is seen
     table.graphExecute = PROTOTYPES["graphExecute"]()
     assert calls.of_backend(entry) is calls.of_backend(entry)
+
+
+@pytest.mark.parametrize("minor", [API_VERSION[1], 17])
+def test_a_delegate_is_seen_that_has_read_the_table_before(
+    entry: QnnEntry, memory: SharedMemory, minor: int
+) -> None:
+    """Of an older table a client has a copy, and of each function that it has called one."""
+    chosen(providers(entry)[1]).apiVersion.coreApiVersion.minor = minor
+
+    class Source:
+        @contextlib.contextmanager
+        def open(self) -> Iterator[tuple[QnnEntry, None]]:
+            yield entry, None
+
+    made: Any = Source()
+    delegate = QnnDelegate(made, memory)
+    assert delegate.registers()
+    seen = delegate.watch()
+    other = Delegate(entry, memory)
+    other.client = delegate.client
+    assert other.execute(other.register()) == 0
+    assert [seen.used(pointer) for pointer in other.pointers] == [True, True]
+    delegate.close()
 
 
 _ON_A_LIBRARY = """

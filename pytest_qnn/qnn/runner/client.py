@@ -62,10 +62,17 @@ class QnnClient:
     def __init__(self, entry: QnnEntry, watch: Watch | None = None) -> None:
         self.entry = entry
         self._watch = watch
-        self.code, found = providers(entry)
-        self.interface: Any = readable(chosen(found)) if found else None
+        self.interface: Any = None
         self._functions: dict[str, tuple[Any, str, bytes]] = {}
         """By name in the table: what to call, and what QNN's headers call it."""
+        self.code = self.read_again()
+
+    def read_again(self) -> int:
+        """Read the table, into which others may have put functions; the code of getProviders."""
+        code, found = providers(self.entry)
+        self.interface = readable(chosen(found)) if found else None
+        self._functions.clear()
+        return code
 
     def call(self, name: str, *arguments: Any) -> int:
         """Call an entry of the table with ctypes arguments."""

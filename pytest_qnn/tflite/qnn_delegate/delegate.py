@@ -106,7 +106,9 @@ class QnnDelegate(ReferenceDelegate):
 
     def watch(self) -> Calls:
         """See the calls of the backend, from now on."""
-        return of_backend(self.client.entry)
+        seen = of_backend(self.client.entry)
+        self.client.read_again()
+        return seen
 
     def registers(self) -> bool:
         """Whether the backend registers shared buffers: it is tried with one float."""
