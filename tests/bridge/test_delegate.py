@@ -191,6 +191,17 @@ def test_tensors_in_custom_memory_are_registered_once(
     ]
 
 
+def test_a_failed_execute_is_told_with_its_code(placed: tuple[Session, QnnDelegate, SharedMemory]) -> None:
+    session, delegate, _ = placed
+    session.run()
+    graph, delegate._kernels[0].graph = delegate._kernels[0].graph, 0
+    with pytest.raises(RuntimeError, match="invoke of a kernel failed: graphExecute gave 6001"):
+        session.interpreter.invoke()
+    delegate._kernels[0].graph = graph
+    session.interpreter.invoke()
+    assert session.values(2).tolist() == (np.arange(24) + 0.5).tolist()
+
+
 def test_freed_custom_memory_is_deregistered_first(
     placed: tuple[Session, QnnDelegate, SharedMemory],
 ) -> None:

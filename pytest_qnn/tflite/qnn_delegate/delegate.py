@@ -221,7 +221,11 @@ class QnnDelegate(ReferenceDelegate):
         return True
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
-        """Execute the QNN graph on the runtime's own memory, or on handles where the client placed it."""
+        """Execute the QNN graph on the runtime's own memory, or on handles where the client placed it.
+
+        Raises:
+            QnnFailed: the backend cannot; the runtime is told which call gave what.
+        """
         assert isinstance(kernel, QnnKernel)
         if self.fault == "kernel-invoke":
             return tflite.ERROR
@@ -231,7 +235,9 @@ class QnnDelegate(ReferenceDelegate):
         sources = (kernel.sources, len(kernel.source_indices))
         sinks = (kernel.sinks, len(kernel.sink_indices))
         code = self.client.call("graphExecute", kernel.graph, *sources, *sinks, None, None)
-        return tflite.ERROR if code else tflite.OK
+        if code:
+            raise QnnFailed(f"graphExecute gave {code}")
+        return tflite.OK
 
     def free(self, kernel: Kernel) -> None:
         """Deregister, then free the context, and the graph with it."""
