@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import importlib.util
 import itertools
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from fast_run import later, part
 from kept import keep
 
 from pytest_qnn.isolation.target import TargetUnusable
+from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.runner.library import chosen, providers
 from pytest_qnn.qnn.runner.sources import MemorySource
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -213,6 +216,38 @@ def test_freed_custom_memory_is_deregistered_first(
     backend = delegate.client.entry.owner
     assert isinstance(backend, ReferenceBackend)
     assert len(backend.registrations) == 2
+
+
+@pytest.mark.parametrize("missing", ["memDeRegister", "contextFree", "contextCreate"])
+def test_what_a_table_lacks_keeps_nothing_else_from_being_freed(missing: str, runtime: Runtime) -> None:
+    memory = SharedMemory()
+    delegate = QnnDelegate(MemorySource("reference", "emulated"), memory)
+    backend = delegate.client.entry.owner
+    assert isinstance(backend, ReferenceBackend)
+    table = chosen(providers(delegate.client.entry)[1]).implementation
+    setattr(table, missing, PROTOTYPES[missing]())
+    assert delegate.registers() is (missing != "contextCreate")
+    session = Session(runtime, memory, delegate)
+    session.run()
+    for pointer in session.pointers:
+        memory.free(pointer)
+    assert memory.rpcmem._blocks == {}
+    session.interpreter = None
+    gc.collect()
+    assert len(backend.contexts) == (2 if missing == "contextFree" else 0)
+    delegate.close()
+    assert delegate.errors == []
+    assert (backend.backends, backend.devices) == ({}, {})
+
+
+def test_no_context_is_left_where_no_memory_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    delegate = Made().delegate
+    monkeypatch.setattr(SharedMemory, "alloc", lambda *_: 0)
+    assert not delegate.registers()
+    backend = delegate.client.entry.owner
+    assert isinstance(backend, ReferenceBackend)
+    assert backend.contexts == {}
+    delegate.close()
 
 
 def test_custom_memory_is_aligned_shared_and_given_back() -> None:

@@ -29,7 +29,7 @@ from pytest_qnn.tflite.qnn_delegate.calls import Calls, of_backend
 from pytest_qnn.tflite.qnn_delegate.custom_tensors import CustomTensors, shared_buffer
 from pytest_qnn.tflite.qnn_delegate.partition import Composer, QnnFailed, QnnKernel
 from pytest_qnn.tflite.qnn_delegate.report import Report
-from pytest_qnn.tflite.qnn_delegate.shared_memory import CUSTOM_MEMORY, SharedMemory
+from pytest_qnn.tflite.qnn_delegate.shared_memory import CUSTOM_MEMORY, Block, SharedMemory
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
 
@@ -51,7 +51,9 @@ class _Registrar:
         return 0 if code else handle
 
     def deregister(self, handle: int) -> None:
-        self._client.call("memDeRegister", (ctypes.c_void_p * 1)(handle), 1)
+        # Where the table lacks it, the registration goes with its context.
+        with contextlib.suppress(NullFunction):
+            self._client.call("memDeRegister", (ctypes.c_void_p * 1)(handle), 1)
 
 
 class QnnDelegate(ReferenceDelegate):
@@ -113,18 +115,21 @@ class QnnDelegate(ReferenceDelegate):
     def registers(self) -> bool:
         """Whether the backend registers shared buffers: it is tried with one float."""
         memory = SharedMemory()
-        block = memory.find(memory.alloc(4, 64), 4)
+        with contextlib.closing(memory.rpcmem), contextlib.suppress(NullFunction):
+            block = memory.find(memory.alloc(4, 64), 4)
+            return block is not None and self._registers(block)
+        return False
+
+    def _registers(self, block: Block) -> bool:
         code, context = self.client.create("contextCreate", self.session.backend, self.session.device, None)
-        if block is None or code:
-            memory.rpcmem.close()
+        if code:
             return False
         shape = layouts.MemShape(numDim=1, dimSize=(ctypes.c_uint32 * 1)(1))
         descriptor, _kept = shared_buffer(shape, DataType.FLOAT_32, block, block.pointer - block.base)
         handle = self._registrar.register(context, descriptor)
         if handle:
             self._registrar.deregister(handle)
-        self.client.call("contextFree", context, None)
-        memory.rpcmem.close()
+        self._free_context(context)
         return bool(handle)
 
     # What it claims.
@@ -246,7 +251,12 @@ class QnnDelegate(ReferenceDelegate):
         self._kernels.remove(kernel)
         self._custom.release(kernel)
         if kernel.context:
-            self.client.call("contextFree", kernel.context, None)
+            self._free_context(kernel.context)
+
+    def _free_context(self, context: int) -> None:
+        """As far as the table has contextFree: without it, all else is still freed."""
+        with contextlib.suppress(NullFunction):
+            self.client.call("contextFree", context, None)
 
 
 def _integers(slot: int) -> tuple[int, ...]:
