@@ -72,13 +72,15 @@ class Delegate:
             handles.append(handle)
         return handles
 
-    def execute(self, handles: list[int]) -> int:
+    def execute(self, handles: list[int], *, later: bool = False) -> int:
         for tensor, handle, pointer in zip(self.operator.io, handles, self.pointers, strict=True):
             tensor.v1.memType = TensorMemType.MEMHANDLE if handle else TensorMemType.RAW
             tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = pointer, SIZE
             if handle:
                 tensor.v1.memHandle = handle
         given: tuple[Any, ...] = (self.operator.inputs, 1, self.operator.outputs, 1)
+        if later:
+            return self.client.call("graphExecuteAsync", self.graph, *given, *[None] * 4)
         return self.client.call("graphExecute", self.graph, *given, None, None)
 
 
@@ -93,6 +95,23 @@ def test_memory_counts_once_an_execute_has_used_its_handle(entry: QnnEntry, memo
     seen.forget()
     assert delegate.execute([0, handles[1]]) == 0
     assert [seen.used(pointer) for pointer in delegate.pointers] == [False, True]
+
+
+def test_an_asynchronous_execute_has_used_handles_too(memory: SharedMemory) -> None:
+    with MemorySource("reference:asynchronous", "emulated").open() as (entry, _):
+        seen = calls.Calls(entry)
+        delegate = Delegate(entry, memory)
+        assert delegate.execute(delegate.register(), later=True) == 0
+        assert [seen.used(pointer) for pointer in delegate.pointers] == [True, True]
+        assert delegate.client.call("contextFree", delegate.context, None) == 0
+
+
+def test_an_execute_without_tensors_is_the_backends_to_answer(entry: QnnEntry, memory: SharedMemory) -> None:
+    seen = calls.Calls(entry)
+    delegate = Delegate(entry, memory)
+    given: tuple[Any, ...] = (None, 1, None, 1)
+    assert delegate.client.call("graphExecute", delegate.graph, *given, None, None) == 6000
+    assert [seen.used(pointer) for pointer in delegate.pointers] == [False, False]
 
 
 def test_an_execute_that_fails_has_used_nothing(entry: QnnEntry, memory: SharedMemory) -> None:
@@ -128,7 +147,8 @@ def test_a_backend_without_registrations_is_watched_once_too(entry: QnnEntry) ->
     table.memRegister, table.memDeRegister = PROTOTYPES["memRegister"](), PROTOTYPES["memDeRegister"]()
     seen = calls.of_backend(entry)
     assert calls.of_backend(entry) is seen
-    table.graphExecute = PROTOTYPES["graphExecute"]()
+    for name in ("graphExecute", "graphExecuteAsync"):
+        setattr(table, name, PROTOTYPES[name]())
     assert calls.of_backend(entry) is calls.of_backend(entry)
 
 

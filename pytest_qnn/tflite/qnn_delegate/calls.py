@@ -22,7 +22,7 @@ from pytest_qnn.qnn.abi.table import PROTOTYPES, Interface
 from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, chosen, open_library, providers
 
 _READ_WRITE: Final = libc.PROT_READ | libc.PROT_WRITE
-_WATCHED: Final = ("memRegister", "memDeRegister", "graphExecute")
+_WATCHED: Final = ("memRegister", "memDeRegister", "graphExecute", "graphExecuteAsync")
 File = tuple[int, int]
 """(device, inode)."""
 
@@ -75,7 +75,7 @@ class Calls:
         begin = ctypes.addressof(table) & -mmap.PAGESIZE
         end = ctypes.addressof(table) + ctypes.sizeof(table)
         libc.protect(begin, end - begin, _READ_WRITE)
-        makers = (self._registering, self._deregistering, self._executing)
+        makers = (self._registering, self._deregistering, self._executing, self._executing)
         watched: list[tuple[str, Callable[..., Callable[..., int]]]] = [*zip(_WATCHED, makers, strict=True)]
         for name, make in watched:
             address = _address(getattr(table, name))
@@ -109,19 +109,20 @@ class Calls:
 
     def _executing(self, behind: Callable[..., int]) -> Callable[..., int]:
         def execute(graph: int | None, inputs: Any, inputs_count: int, outputs: Any, *more: Any) -> int:
+            # Before the call: the client of an asynchronous one may free its tensors before it returns.
+            named = self._named(inputs, inputs_count) | self._named(outputs, more[0])
             code = behind(graph, inputs, inputs_count, outputs, *more)
             if not code & 0xFFFF:
-                for tensors, count in ((inputs, inputs_count), (outputs, more[0])):
-                    self._note(tensors, count)
+                self._used |= named
             return code
 
         return execute
 
-    def _note(self, tensors: Any, count: int) -> None:
-        for number in range(count):
-            tensor = tensors[number].v1
-            if tensor.memType == TensorMemType.MEMHANDLE and (tensor.memHandle or 0) in self._places:
-                self._used.add(self._places[tensor.memHandle])
+    def _named(self, tensors: Any, count: int) -> set[Place]:
+        """What tensors name by their handles."""
+        listed = [tensors[number].v1 for number in range(count if tensors else 0)]
+        handles = [each.memHandle or 0 for each in listed if each.memType == TensorMemType.MEMHANDLE]
+        return {self._places[handle] for handle in handles if handle in self._places}
 
 
 def _place(descriptor: Any) -> Place | None:
