@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,33 @@ def test_a_backend_is_watched_once_however_often_it_is_asked(entry: QnnEntry, me
     assert seen.used(delegate.pointers[0])
     assert calls.of_backend(entry) is seen
     assert not seen.used(delegate.pointers[0])
+
+
+def test_who_has_read_a_table_before_it_was_written_anew_is_still_seen(
+    entry: QnnEntry, memory: SharedMemory
+) -> None:
+    """A library may fill its table at each call of getProviders."""
+    table = chosen(providers(entry)[1]).implementation
+    filled = bytes(table)
+    seen = calls.of_backend(entry)
+    delegate = Delegate(entry, memory)
+    handles = delegate.register()
+    assert delegate.execute(handles) == 0
+    ctypes.memmove(ctypes.addressof(table), filled, len(filled))
+    assert calls.of_backend(entry) is seen
+    gc.collect()
+    assert delegate.execute(handles) == 0
+    assert seen.used(delegate.pointers[0])
+
+
+def test_the_watch_of_a_backend_in_python_goes_with_it() -> None:
+    with MemorySource("reference", "emulated").open() as (entry, _):
+        seen = weakref.ref(calls.of_backend(entry))
+        assert seen() is not None
+    del entry, _
+    gc.collect()  # the backend
+    gc.collect()  # its watch
+    assert seen() is None
 
 
 def test_a_backend_without_registrations_is_watched_once_too(entry: QnnEntry) -> None:

@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import mmap
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class Calls:
         """What the table points to, which must live as long as it."""
         _, found = providers(entry)
         if found:
-            self._stand_before(chosen(found))
+            self.stand_before(chosen(found))
 
     def stands_before(self, interface: Interface) -> bool:
         """The table still leads here, as far as it has the functions."""
@@ -70,8 +71,14 @@ class Calls:
         """What was used until now was used by others."""
         self._used.clear()
 
-    def _stand_before(self, interface: Interface) -> None:
+    def stand_before(self, interface: Interface) -> None:
+        """Let the table lead here. Who has read it before may still call what it led to then.
+
+        Raises:
+            OSError: the table cannot be written to.
+        """
         table = interface.implementation
+        ours = {_address(each) for each in self._kept}
         begin = ctypes.addressof(table) & -mmap.PAGESIZE
         end = ctypes.addressof(table) + ctypes.sizeof(table)
         libc.protect(begin, end - begin, _READ_WRITE)
@@ -79,7 +86,7 @@ class Calls:
         watched: list[tuple[str, Callable[..., Callable[..., int]]]] = [*zip(_WATCHED, makers, strict=True)]
         for name, make in watched:
             address = _address(getattr(table, name))
-            if address:
+            if address and address not in ours:
                 own = PROTOTYPES[name](make(PROTOTYPES[name](address)))
                 self._kept.append(own)
                 setattr(table, name, own)
@@ -157,8 +164,10 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-_watches: Final[dict[int, Calls]] = {}
+_of_libraries: Final[dict[int, Calls]] = {}
 """By address of the table. A library's table leads here for as long as there is the process."""
+_of_ours: Final[weakref.WeakKeyDictionary[Any, Calls]] = weakref.WeakKeyDictionary()
+"""By the backend in Python that has the table, and as long as that."""
 
 
 def of_backend(entry: QnnEntry) -> Calls:
@@ -170,9 +179,15 @@ def of_backend(entry: QnnEntry) -> Calls:
     _, found = providers(entry)
     table = chosen(found) if found else None
     at = 0 if table is None else ctypes.addressof(table)
-    known = _watches.get(at)
-    if known is None or table is None or not known.stands_before(table):
-        known = _watches[at] = Calls(entry)
+    known = _of_libraries.get(at) if entry.path else _of_ours.get(entry.owner)
+    if known is None:
+        known = Calls(entry)
+        if entry.path:
+            _of_libraries[at] = known
+        else:
+            _of_ours[entry.owner] = known
+    elif table is not None and not known.stands_before(table):
+        known.stand_before(table)
     known.forget()
     return known
 
