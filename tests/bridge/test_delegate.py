@@ -15,6 +15,7 @@ from fast_run import later, part
 from kept import keep
 
 from pytest_qnn.isolation.target import TargetUnusable
+from pytest_qnn.mutants import table
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
@@ -23,6 +24,7 @@ from pytest_qnn.qnn.runner.sources import MemorySource
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.mutants import QNN
 from pytest_qnn.tflite.qnn_delegate.delegate import QnnDelegate
 from pytest_qnn.tflite.qnn_delegate.shared_memory import SharedMemory
 from pytest_qnn.tflite.runner.delegates import DelegateUnusable, delegate_factory
@@ -194,6 +196,14 @@ def test_tensors_in_custom_memory_are_registered_once(
     ]
 
 
+def test_a_second_invoke_fails_where_a_case_says_so(runtime: Runtime) -> None:
+    mutant = next(mutant.name for mutant in table().values() if mutant.part == QNN)
+    factory = delegate_factory(f"mutant:{mutant}", {}, runtime)
+    failing = Application(claim=(0, 1, 2), fault="second-invoke")
+    trace = run_delegate_case(DelegateCase(GRAPH, applications=(failing,), invokes=3), [factory], runtime)
+    assert [bool(error) for error in trace.invoke_errors] == [False, True, False]
+
+
 def test_a_failed_execute_is_told_with_its_code(placed: tuple[Session, QnnDelegate, SharedMemory]) -> None:
     session, delegate, _ = placed
     session.run()
@@ -224,8 +234,8 @@ def test_what_a_table_lacks_keeps_nothing_else_from_being_freed(missing: str, ru
     delegate = QnnDelegate(MemorySource("reference", "emulated"), memory)
     backend = delegate.client.entry.owner
     assert isinstance(backend, ReferenceBackend)
-    table = chosen(providers(delegate.client.entry)[1]).implementation
-    setattr(table, missing, PROTOTYPES[missing]())
+    functions = chosen(providers(delegate.client.entry)[1]).implementation
+    setattr(functions, missing, PROTOTYPES[missing]())
     assert delegate.registers() is (missing != "contextCreate")
     session = Session(runtime, memory, delegate)
     session.run()

@@ -232,7 +232,8 @@ class QnnDelegate(ReferenceDelegate):
             QnnFailed: the backend cannot; the runtime is told which call gave what.
         """
         assert isinstance(kernel, QnnKernel)
-        if self.fault == "kernel-invoke":
+        kernel.invokes += 1
+        if self.is_to_fail(kernel):
             return tflite.ERROR
         for v1, index in kernel.io():
             if self._custom.bind(context, kernel, v1, index):

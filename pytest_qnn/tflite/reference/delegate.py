@@ -316,7 +316,7 @@ class ReferenceDelegate:
         kernel.invokes += 1
         if self.heap.is_checked:
             self.use_heap(kernel)
-        if self.fault == "kernel-invoke" or (self.fault == "second-invoke" and kernel.invokes == 2):
+        if self.is_to_fail(kernel):
             return layouts.ERROR
         values: dict[int, Values] = {}
         with np.errstate(all="ignore"):
@@ -329,6 +329,10 @@ class ReferenceDelegate:
         for index in kernel.outputs:
             self.write_output(context, index, values[index])
         return layouts.OK
+
+    def is_to_fail(self, kernel: Kernel) -> bool:
+        """The fault is that this invoke of the kernel fails, which is counted already."""
+        return self.fault == "kernel-invoke" or (self.fault == "second-invoke" and kernel.invokes == 2)
 
     def use_heap(self, kernel: Kernel) -> None:
         """Request work memory of the size of the kernel's first result, write it, and free it."""
