@@ -25,7 +25,7 @@ from pytest_qnn.qnn.runner.asynchronous import Entry, create_listed
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
 from pytest_qnn.qnn.runner.graphs import operator_of
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.library import QnnEntry, serves
 from pytest_qnn.qnn.runner.state import Context, Graph, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import InspectCounts, StepSeen, WrittenCounts
 
@@ -317,14 +317,7 @@ def _providers(get_providers: Any, owner: Any) -> Any:
         raise SystemUnusable(f"{SYMBOL} gave no provider (code {code})")
     # The table lies in the library, or in our own object: neither may go while the table is cached.
     _OWNERS.append(owner)
-    return max(there, key=_fits).implementation
-
-
-def _fits(provider: Any) -> tuple[bool, int]:
-    """How well a provider serves a client of our version: as in `pytest_qnn.qnn.runner.library.chosen`."""
-    major, minor = SYSTEM_VERSION[:2]
-    version = provider.systemApiVersion
-    return version.major == major, min(version.minor, minor)
+    return max(there, key=lambda each: serves(each.systemApiVersion, SYSTEM_VERSION)).implementation
 
 
 _OWNERS: list[Any] = []

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import operator
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +84,19 @@ def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
 
 
 def chosen(found: list[Any]) -> Any:
-    """The provider that a client of this API takes: the first of its own major whose minor is no older.
+    """The provider that a client of this API takes: the first of those that serve it best.
 
-    Where there is none, that of its own major with the newest minor, else the first of all. A library may
-    list providers of several API versions (QnnInterface.h, QnnInterface_getProviders).
+    A library may list providers of several API versions (QnnInterface.h, QnnInterface_getProviders).
     """
-    major, minor = API_VERSION[:2]
-    versions = [(each, each.contents.apiVersion.coreApiVersion) for each in found]
-    own = [(each, version.minor) for each, version in versions if version.major == major]
-    fitting = [each for each, theirs in own if theirs >= minor]
-    if fitting:
-        return fitting[0].contents
-    return max(own, key=operator.itemgetter(1), default=(found[0], 0))[0].contents
+    return max(found, key=lambda each: serves(each.contents.apiVersion.coreApiVersion, API_VERSION)).contents
+
+
+def serves(offered: Any, wanted: tuple[int, int, int]) -> int:
+    """How well a Qnn_Version_t serves a client of another one: one of its major and no older as well as any.
+
+    The newest of the older ones is next best; 0: it is of another major.
+    """
+    return 1 + min(offered.minor, wanted[1]) if offered.major == wanted[0] else 0
 
 
 def readable(provider: Any) -> Any:

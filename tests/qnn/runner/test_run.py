@@ -47,6 +47,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import Block, EmulatedRpcmem
 from pytest_qnn.qnn.rules.judging import LET_GO
+from pytest_qnn.qnn.runner.buffers import _SPARE
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
@@ -457,7 +458,7 @@ def test_mappings_of_named_buffers_are_counted(run: Run) -> None:
 
 
 class LateUnmapping(ReferenceBackend):
-    """Memory of its own that is not shared goes a little after the context."""
+    """Mappings of its own, of no memfd, go a little after the context."""
 
     def release_registrations(self, context: Any) -> None:
         super().release_registrations(context)
@@ -471,7 +472,8 @@ class LateUnmapping(ReferenceBackend):
         super().close()
 
 
-def test_a_patient_look_waits_for_memory_that_is_not_shared() -> None:
+def test_a_patient_look_waits_for_all_mappings_that_are_a_leak_by_ctx_01() -> None:
+    assert _SPARE[-1] == LET_GO - 1
     case = MemoryCase((ContextCreate("c"), Observe(), ContextFree("c"), Observe(patient=True)))
     with closing(LateUnmapping()) as backend:
         trace = run_memory_case(case, QnnEntry(backend.get_providers, backend), EmulatedRpcmem())
