@@ -112,7 +112,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         ([*one, "Deregister"], "DRG-01"),
         ([*one, *one, "Deregister", "Deregister"], "DRG-11"),
         (["Alloc", "Fill", "Read", "Register", "Read"], "REG-20"),
-        ([*one, "Fill", "Deregister", "Read"], "DRG-09"),
+        ([*one, "Fill", "Deregister", "Read", "Read"], "DRG-09"),
         ([*one, "Deregister", "Register"], "REG-24"),
         (["Alloc", *one, "Deregister", "Register"], "REG-02"),
         (["Alloc", *one], "REG-13"),

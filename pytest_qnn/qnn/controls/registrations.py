@@ -80,7 +80,8 @@ def _right_registration(one: Descriptor) -> Iterator[Owned]:
     if size <= MOST_READ:
         kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
         yield (*_CONTEXT, *kept), ("REG-20",)
-        yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
+        left = (Fill("b0"), Deregister(("h0",)), Read("b0", "fd"), Read("b0"))
+        yield (*registered, *left), ("DRG-09",)
     yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
 
 

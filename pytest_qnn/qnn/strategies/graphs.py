@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import factorial
 
 import msgspec
 from hypothesis import strategies as st
@@ -42,9 +43,17 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def shuffled(tape: Tape, count: int) -> list[int]:
-    """A permutation of ``range(count)``; zero bytes give the identity."""
+    """A permutation of ``range(count)``; zero bytes give the identity.
+
+    One byte tells all permutations of up to five apart. Of more than eight, two bytes move the first four.
+    """
     pool = list(range(count))
-    return [pool.pop(tape.below(len(pool))) for _ in range(count)]
+    number = tape.below(min(factorial(count), 1 << 16))
+    order = []
+    while pool:
+        number, at = divmod(number, len(pool))
+        order.append(pool.pop(at))
+    return order
 
 
 def graph(scene: Scene, tape: Tape, mem_types: tuple[int, ...] | None = None) -> str:
@@ -166,6 +175,10 @@ def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0, *, far: boo
     descriptors = [Descriptor(buffer, made.shape, made.dtype, CUSTOM, offset=offset) for offset in offsets]
     handles = register_all(scene, tape, made.context, descriptors)
     return Memory(handles, (buffer,) * count, tuple(offsets))
+
+
+MEMORY_BYTES = 9
+"""Of a tape, for `any_memory` of a graph of up to three tensors."""
 
 
 def any_memory(scene: Scene, tape: Tape, name: str) -> Memory:

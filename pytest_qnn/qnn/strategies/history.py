@@ -14,7 +14,8 @@ The bytes, and what the sixteenths of their values mean:
    handles, and each context other graphs before the rule's own. 15: it has 9 to 64, and others between the
    rule's own.
 2. The size. 0 to 12: as drawn. 13: tensors beyond 4 KiB. 14: beyond 1 MiB. 15: beyond 16 MiB (of graphs: 1).
-3. The rank. 0 to 13: as drawn. 14: 1. 15: 5 to 8.
+3. The rank. 0 to 13: as drawn. 14: 1. 15: 5 to 8; the dimensions that are added come first, in one of four
+   of these last.
 4. The position of the rule's own descriptors in the batch.
 5. The offset. 0 to 13: as drawn. 14: beyond 1 MiB. 15: below 2 GiB, from 3 GiB, across 4 GiB or beyond.
 6. The version. 0 to 14: as drawn. 15: graphs have version 2 of Qnn_Tensor_t, or both.
@@ -134,7 +135,7 @@ def head_of(data: bytes, without: frozenset[Kind] = frozenset()) -> Head:
         position=position,
         size=0 if "size" in without else _size(size),
         rank=0 if "rank" in without else _rank(rank),
-        ones_last=rank & 3 == 3,
+        ones_last=rank >> 2 & 3 == 3,
         offset=0 if "offset" in without else _offset(offset),
         version=(3 if version & 1 else 2) if "version" not in without and version >> 4 == 15 else 0,
     )
@@ -168,7 +169,7 @@ def _size(byte: int) -> int:
 
 def _rank(byte: int) -> int:
     if byte >> 4 == 15:
-        return 5 + byte % 4 if byte & 15 > 3 else 5
+        return 5 + byte % 4
     return 1 if byte >> 4 == 14 else 0
 
 

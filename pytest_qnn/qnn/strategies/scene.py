@@ -8,6 +8,7 @@ a step at all; so Hypothesis shrinks a case to few steps by zeroing bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import sha512
 from typing import TypeVar
 
 import msgspec
@@ -62,6 +63,8 @@ SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3),
 """Shapes of tensors, the graphs' default first; at most 256 elements."""
 _LITTLE = 64
 """Bytes of a tensor of no concern."""
+_SPARE = (0, 1, 64, PAGE, 3 * PAGE + 5)
+"""Bytes that a buffer has more than its tensor."""
 
 
 class Tape:
@@ -183,13 +186,16 @@ class Scene:
     def descriptor(self, tape: Tape, *, touched: bool = False) -> Descriptor:
         """A valid descriptor over a new buffer: exactly as large as the tensor, or larger.
 
-        ``touched``: the buffer will be filled or read as a whole.
+        Four bytes of the tape are read, whatever they say. ``touched``: the buffer will be filled or read as
+        a whole.
         """
         shape, dtype = self.tensor(tape)
         kind = tape.pick(self.types)
         needed = nbytes(shape, dtype)
-        spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
-        offset = 4 * tape.below(1 + spare // 4) if kind == CUSTOM else 0
+        # One byte for both: what is left of it says how far in what is to spare the tensor begins.
+        share, room = divmod(tape.byte(), len(_SPARE))
+        spare = _SPARE[room]
+        offset = 4 * (spare // 4 * share // (255 // len(_SPARE))) if kind == CUSTOM else 0
         if self.lead(touched=touched) and CUSTOM in self.types:
             kind = CUSTOM
             offset, spare = offset + self.lead(touched=touched), spare + self.lead(touched=touched)
@@ -279,7 +285,7 @@ class Scene:
         elif act == 3:
             self.context()
         elif act == 4:
-            batch = [self.descriptor(tape.cut(4)) for _ in range(2 + tape.below(2))]
+            batch = [self.descriptor(tape) for _ in range(2 + tape.below(2))]
             self.register(self.any_context(tape), *batch)
         elif act == 5:
             (handle,) = self.register(self.any_context(tape), self.descriptor(tape))
@@ -337,11 +343,11 @@ class Scene:
 
     def _some_of_everything(self, detail: int) -> None:
         """Registered, deregistered and freed, in two contexts of which one goes; and a graph that runs."""
-        tape = Tape(bytes((detail * factor + factor) % 256 for factor in range(1, 48)))
+        tape = Tape(sha512(bytes((detail,))).digest())
         mine, other = self.context(), self.context()
         for context in (mine, other, mine):
             if self.facts.supports(_MEMORY):
-                handles = self.register(context, *(self.descriptor(tape.cut(4)) for _ in range(2)))
+                handles = self.register(context, *(self.descriptor(tape) for _ in range(2)))
                 buffers = [self.handles[handle].descriptor.buffer for handle in handles]
                 self.deregister(*handles)
                 for buffer in buffers:

@@ -50,7 +50,7 @@ def _leave_registered(scene: Scene, tape: Tape) -> None:
 
     The first round warms the target up; the looks are before and after the others.
     """
-    descriptors = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))]
+    descriptors = [scene.descriptor(tape) for _ in range(1 + tape.below(3))]
     batch = tape.below(2) == 1
     for number in range(1 + _CYCLES):
         if number == 1:
@@ -144,9 +144,7 @@ def _freed_context(scene: Scene, tape: Tape) -> None:
     descriptor = scene.descriptor(tape)
     if tape.below(2):
         scene.register(context, descriptor)
-    others = [
-        scene.register(scene.any_context(tape), scene.descriptor(tape.cut(4))) for _ in range(tape.below(2))
-    ]
+    others = [scene.register(scene.any_context(tape), scene.descriptor(tape)) for _ in range(tape.below(2))]
     scene.free_context(context)
     for batch in others:
         if set(batch) <= scene.handles.keys() and tape.below(2):
@@ -254,7 +252,7 @@ _DEVICE = {0, int(Error.DEVICE_ERROR_ASSOCIATED_TO_CONTEXT)}
 def _orphans(scene: Scene, tape: Tape) -> None:
     """A context is freed over its handles; they are deregistered; their memory is registered elsewhere."""
     other, context = scene.context(), scene.context()
-    descriptors = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))]
+    descriptors = [scene.descriptor(tape) for _ in range(1 + tape.below(3))]
     handles = scene.register(context, *descriptors)
     scene.free_context(context)
     for handle in handles[:: -1 if tape.below(2) else 1]:
@@ -355,7 +353,7 @@ def _in_order(scene: Scene, tape: Tape) -> None:
         handles = scene.tensor_memory(graph)
         scene.execute_handles(graph, handles)
     else:
-        handles = scene.register(context, *(scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))))
+        handles = scene.register(context, *(scene.descriptor(tape) for _ in range(1 + tape.below(3))))
     buffers = [scene.handles[handle].descriptor.buffer for handle in handles]
     scene.deregister(*handles)
     for buffer in buffers:
@@ -441,7 +439,7 @@ def ctx_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _one_after_another(scene: Scene, tape: Tape) -> None:
     """Each context has a buffer of its own, and is freed over its registration; the buffers stay."""
-    descriptors = [scene.descriptor(tape.cut(4)) for _ in range(LET_GO)]
+    descriptors = [scene.descriptor(tape) for _ in range(LET_GO)]
     buffers = tuple(each.buffer for each in descriptors)
     scene.add(Observe(buffers=buffers))
     for descriptor in descriptors:

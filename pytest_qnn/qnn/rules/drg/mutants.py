@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from typing import Any
 
+from pytest_qnn.isolation import libc
+from pytest_qnn.qnn.abi.codes import MemType
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, Registration
+from pytest_qnn.qnn.reference.personalities import DEFAULT
 from pytest_qnn.qnn.reference.registrations import ROLES
 
 
@@ -42,6 +46,19 @@ class _ClearsArray(ReferenceBackend):
         super().mem_deregister(handles, count)
         for i in range(count):
             handles[i] = None
+
+
+@faulty_backend("drg-keeps-dma", "Deregistered memory of the type DMA_BUF stays mapped.", "DRG-10")
+class _KeepsDma(ReferenceBackend):
+    """Its table of DMA buffers is another one than that of ION memory, and is never looked at again."""
+
+    def __init__(self) -> None:
+        super().__init__(dataclasses.replace(DEFAULT, dma_buf=True))
+
+    def drop_user(self, registration: Registration) -> None:
+        if registration.request.mem_type == MemType.DMA_BUF:
+            registration.context.shared.pop(registration.request.identity, None)
+        super().drop_user(registration)
 
 
 @faulty_backend("drg-needs-client", "A freed buffer answers 8001.", "DRG-13")
@@ -140,6 +157,15 @@ class _DeregisterScrubs(ReferenceBackend):
         request = registration.request
         registration.shared.mapping.view(request.offset, request.size)[:] = 0
         super().drop_user(registration)
+
+
+@faulty_backend("drg-closes-fd", "Deregistering closes the client's file descriptor.", "DRG-09")
+class _DeregisterCloses(ReferenceBackend):
+    """The descriptor is the client's: the client closes it."""
+
+    def drop_user(self, registration: Registration) -> None:
+        super().drop_user(registration)
+        libc.close_given(registration.request.fd)
 
 
 @faulty_backend(

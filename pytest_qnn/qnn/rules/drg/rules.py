@@ -63,7 +63,7 @@ from pytest_qnn.qnn.trace import ArrayCounts, MemoryTrace, ProcessCounts
 def _several(scene: Scene, tape: Tape, least: int = 1, most: int = 4) -> tuple[str, ...]:
     """Handles of one context, registered one by one or in one call."""
     context = scene.any_context(tape)
-    wanted = [scene.descriptor(tape.cut(4)) for _ in range(least + tape.below(most - least + 1))]
+    wanted = [scene.descriptor(tape) for _ in range(least + tape.below(most - least + 1))]
     if tape.below(2):
         return scene.register(context, *wanted)
     return tuple(scene.register(context, descriptor)[0] for descriptor in wanted)
@@ -162,7 +162,7 @@ def _twice(scene: Scene, tape: Tape) -> None:
     handles = _several(scene, tape)
     scene.deregister(*handles)
     for _ in range(tape.below(3)):
-        scene.register(scene.any_context(tape), scene.descriptor(tape.cut(4)))
+        scene.register(scene.any_context(tape), scene.descriptor(tape))
     scene.add(Deregister((handles[tape.below(len(handles))],)))
 
 
@@ -426,9 +426,9 @@ def drg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _of_several(scene: Scene, tape: Tape) -> None:
     """Handles of two or three contexts in one call, mixed."""
     contexts = [scene.context() for _ in range(2 + tape.below(2))]
-    handles = [scene.register(context, scene.descriptor(tape.cut(4)))[0] for context in contexts]
+    handles = [scene.register(context, scene.descriptor(tape))[0] for context in contexts]
     if tape.below(2):
-        handles += scene.register(contexts[0], scene.descriptor(tape.cut(4)))
+        handles += scene.register(contexts[0], scene.descriptor(tape))
     scene.deregister(*handles[:: -1 if tape.below(2) else 1])
 
 
@@ -456,7 +456,7 @@ def drg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 _ROUNDS = 4
-_DESCRIPTOR = 6
+_DESCRIPTOR = 4
 """Bytes that a descriptor is drawn from."""
 
 
@@ -510,9 +510,7 @@ def drg_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _array(scene: Scene, tape: Tape) -> None:
     """Good handles, and now and then one that is none."""
     context = scene.any_context(tape)
-    handles = list(
-        scene.register(context, *(scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))))
-    )
+    handles = list(scene.register(context, *(scene.descriptor(tape) for _ in range(1 + tape.below(3)))))
     if tape.chance(3):
         scene.add(Deregister((*handles, "BOGUS")))
     else:
@@ -543,7 +541,7 @@ def drg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _freed_first(scene: Scene, tape: Tape) -> None:
     """The client frees its memory, or its context too, and deregisters afterwards."""
     context = scene.any_context(tape)
-    handles = scene.register(context, *(scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))))
+    handles = scene.register(context, *(scene.descriptor(tape) for _ in range(1 + tape.below(3))))
     for handle in handles:
         scene.free(scene.handles[handle].descriptor.buffer)
     if tape.below(2):

@@ -467,6 +467,23 @@ class _ByPosition(ReferenceBackend):
         ]
 
 
+@faulty_backend(
+    "execute-handles-by-position", "tensors with memory handles are identified by their positions", "EXE-15"
+)
+class _HandlesByPosition(ReferenceBackend):
+    """Memory handles are kept by position, as they were bound; raw memory is looked up by the tensor's id."""
+
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        found = super().bind_all(graph, given, count, wanted)
+        tensors = [given[position].v1 for position in range(count)]
+        return [
+            self.bind(graph, tensor, tensors[position])
+            if tensors[position].memType == TensorMemType.MEMHANDLE
+            else bound
+            for position, (tensor, bound) in enumerate(zip(wanted.values(), found, strict=True))
+        ]
+
+
 @faulty_backend("execute-any-arrays", "missing and foreign tensors go unnoticed", "EXE-16")
 class _AnyArrays(KeepsExecuting):
     """What is missing is full of zeros, what is there twice or unknown is overlooked."""

@@ -38,6 +38,7 @@ from pytest_qnn.qnn.rules.graphs import (
 )
 from pytest_qnn.qnn.rules.judging import WRONG_OUTPUT, demand_code, demand_life, own_steps, place
 from pytest_qnn.qnn.strategies.graphs import (
+    MEMORY_BYTES,
     ODD_SHAPES,
     OUTSIDE,
     any_memory,
@@ -476,7 +477,7 @@ def permuted(facts: MemoryFacts) -> Cases:
     def core(scene: Scene, tape: Tape) -> None:
         terms = terms_of(tape.byte())
         if name := of_many(scene, tape, terms) or _binary(scene, tape):
-            memory = any_memory(scene, tape.cut(8), name) if handles and tape.chance(3) else None
+            memory = any_memory(scene, tape.cut(MEMORY_BYTES), name) if handles and tape.chance(3) else None
             for turn in range(1 + tape.below(2)):
                 count = io_inputs(scene.graphs[name])
                 first, *others = shuffled(tape, count) if tape.chance(3) else range(count)

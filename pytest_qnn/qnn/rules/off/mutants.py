@@ -160,6 +160,21 @@ class _Unfinished(ReferenceBackend):
             context.graphs |= begun
 
 
+@faulty_backend("binary-finalises", "graphs that are composed whole are taken for finalised", "OFF-07")
+class _Finalises(ReferenceBackend):
+    """Only a graph that lacks something keeps a context from its binary."""
+
+    def serialise(self, context: Context) -> bytes:
+        whole = [graph for graph in context.graphs.values() if not graph.finalised and graph.nodes]
+        for graph in whole:
+            graph.finalised = True
+        try:
+            return super().serialise(context)
+        finally:
+            for graph in whole:
+                graph.finalised = False
+
+
 @faulty_backend("binary-of-binary", "a context from a binary gives a binary", "OFF-07")
 class _BinaryOfBinary(ReferenceBackend):
     def serialise(self, context: Context) -> bytes:

@@ -48,7 +48,7 @@ from pytest_qnn.qnn.rules.io_buffers import (
 )
 from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, elsewhere, loaded, retrieved, saved, written
-from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, output_of, read
+from pytest_qnn.qnn.strategies.graphs import MEMORY_BYTES, any_memory, execute, load, output_of, read
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import InspectCounts, MemoryTrace, WrittenCounts
@@ -433,7 +433,7 @@ def _watched(scene: Scene, tape: Tape, hints: tuple[int, ...], *, handles: bool,
     context = loaded(scene, made.binary)
     scene.add(look)
     name = retrieved(scene, context, source.graph)
-    memory = any_memory(scene, tape.cut(8), name) if handles else None
+    memory = any_memory(scene, tape.cut(MEMORY_BYTES), name) if handles else None
     for turn in range(1 + tape.below(2)):
         seed = 16 * turn + tape.below(16)
         if memory is not None:
@@ -501,7 +501,7 @@ def _same_numbers(scene: Scene, tape: Tape) -> None:
         name = retrieved(scene, context, source)
         for _ in range(1 + tape.below(2)):
             if tape.chance(2):
-                memory = any_memory(scene, tape.cut(8), name)
+                memory = any_memory(scene, tape.cut(MEMORY_BYTES), name)
                 load(scene, name, memory, seed)
                 execute(scene, name, memory, raw=tape.below(8), seed=seed)
                 read(scene, [output_of(scene, name, memory)])

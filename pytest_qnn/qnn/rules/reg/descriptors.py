@@ -38,7 +38,7 @@ def _spoilt(spoil: Spoil) -> Callable[[Scene, Tape], None]:
         context = scene.any_context(tape)
         right = scene.descriptor(tape)
         wrong = spoil(right, tape)
-        before = [scene.descriptor(tape.cut(4))] if tape.chance(2) else []
+        before = [scene.descriptor(tape)] if tape.chance(2) else []
         names = tuple(scene.name("h") for _ in (*before, wrong))
         scene.add(Register(context, (*before, wrong), names))
         if tape.chance(2):
@@ -220,7 +220,7 @@ def _handles(step: Deregister | Execute) -> tuple[str, ...]:
 
 def _any_batch(scene: Scene, tape: Tape) -> None:
     """Good descriptors, and now and then a bad one among them."""
-    batch = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))]
+    batch = [scene.descriptor(tape) for _ in range(1 + tape.below(3))]
     if tape.chance(3):
         batch[-1] = msgspec.structs.replace(batch[-1], fd="minus-one")
     scene.add(Register(scene.any_context(tape), tuple(batch), tuple(scene.name("h") for _ in batch)))

@@ -59,7 +59,7 @@ def reg_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _twice_in_batch(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
     same = scene.descriptor(tape)
-    others = [scene.descriptor(tape.cut(4)) for _ in range(tape.below(3))]
+    others = [scene.descriptor(tape) for _ in range(tape.below(3))]
     at = tape.below(len(others) + 1)
     batch = (same, *others[:at], same, *others[at:])
     scene.add(Register(context, batch, tuple(scene.name("h") for _ in batch)))
@@ -128,7 +128,7 @@ def reg_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _again(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
-    descriptors = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(2))]
+    descriptors = [scene.descriptor(tape) for _ in range(1 + tape.below(2))]
     for _ in range(1 + tape.below(4)):
         handles = scene.register(context, *descriptors)
         scene.deregister(*handles)

@@ -47,7 +47,7 @@ from pytest_qnn.qnn.rules.judging import (
 )
 from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved
 from pytest_qnn.qnn.strategies.company import SPREAD
-from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load
+from pytest_qnn.qnn.strategies.graphs import MEMORY_BYTES, any_memory, execute, load
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -65,7 +65,7 @@ def _single(walked: Walked) -> bool:
 
 def _valid_one(scene: Scene, tape: Tape) -> None:
     for _ in range(1 + tape.below(3)):
-        scene.register(scene.any_context(tape), scene.descriptor(tape.cut(6)))
+        scene.register(scene.any_context(tape), scene.descriptor(tape))
 
 
 @rule(
@@ -117,7 +117,7 @@ def _batch_and_probe(scene: Scene, tape: Tape) -> None:
     count = _LARGE_BATCH - used if tape.chance(16) else 2 + tape.below(4)
     if scene.scale.batch >= SPREAD:
         count = _ALL_TRIED - used
-    descriptors += [scene.descriptor(tape.cut(4)) for _ in range(count)]
+    descriptors += [scene.descriptor(tape) for _ in range(count)]
     handles = scene.register(context, *descriptors)
     if graph:
         scene.execute_handles(graph, handles[:used])
@@ -348,7 +348,7 @@ def _wrong_array(scene: Scene, tape: Tape, flag: str) -> None:
     wrong = Register(scene.any_context(tape), (descriptor,), (scene.name("h"),))
     wrong = msgspec.structs.replace(wrong, **{flag: True})
     scene.add(wrong)
-    if tape.below(2):
+    if tape.below(4):
         nowhere = tape.pick(_NOWHERE)
         scene.add(msgspec.structs.replace(wrong, context=nowhere, handles=(scene.name("h"),)))
     if tape.below(2):
@@ -456,7 +456,7 @@ def reg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _failures(scene: Scene, tape: Tape) -> None:
     """A batch that cannot succeed, for one of several reasons."""
-    batch = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(4))]
+    batch = [scene.descriptor(tape) for _ in range(1 + tape.below(4))]
     reason = tape.below(6)
     context = tape.pick(_NOWHERE) if reason in (0, 5) else scene.any_context(tape)
     at = tape.below(len(batch))
@@ -501,7 +501,7 @@ def _failed_registration(walked: Walked) -> bool:
 def _one_bad(scene: Scene, tape: Tape) -> None:
     """A bad descriptor alone, then among good ones; then the good ones alone, one by one."""
     context = scene.any_context(tape)
-    good = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))]
+    good = [scene.descriptor(tape) for _ in range(1 + tape.below(3))]
     bad = _bad(scene, tape, context)
     at = tape.below(len(good) + 1)
     scene.add(Register(context, (bad,), (scene.name("h"),)))
@@ -660,7 +660,7 @@ def _failing(scene: Scene, tape: Tape) -> None:
     """One failing call to warm up, then eight between two looks."""
     context = scene.any_context(tape)
     reason = tape.below(4)
-    batch = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(2))]
+    batch = [scene.descriptor(tape) for _ in range(1 + tape.below(2))]
     bad = scene.descriptor(tape)
     if reason == 1:
         bad = msgspec.structs.replace(bad, fd="pipe")
@@ -700,7 +700,7 @@ def reg_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _use(scene: Scene, tape: Tape, name: str, later: Callable[[], None] | None = None) -> None:
     """Registered memory for a graph, executed over; with ``later``, the graph comes between the two."""
     made = scene.steps.pop() if later else None
-    memory = any_memory(scene, tape.cut(8), name)
+    memory = any_memory(scene, tape.cut(MEMORY_BYTES), name)
     if later and made is not None:
         later()
         scene.add(made)

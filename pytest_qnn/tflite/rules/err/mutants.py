@@ -225,6 +225,15 @@ class _CountsInTwentyBits(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("exits-without-preview", "Ends the process where a preview fails.", "ERR-04", deadly=True)
+class _ExitsWithoutPreview(Preview):
+    def preview(self, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
+        try:
+            return super().preview(nodes)
+        except RuntimeError:
+            os._exit(1)
+
+
 @faulty_delegate("swaps-operands", "Leaves the operands of SUB swapped in the graph.", "ERR-03", "LIFE-10")
 class _SwapsOperands(ReferenceDelegate):
     """Rewrites the graph in Prepare and never puts it back."""

@@ -383,7 +383,7 @@ def _wide(dtype: DType, choice: int) -> Tensor:
 
 
 def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
-    """Inputs that are infinite, not a number, or at the ends of their range; every fourth case refuses.
+    """Inputs that are infinite, not a number, or at the ends of their range; three of eight cases refuse.
 
     In every tenth case tensors are as large as a model's are here: their elements are not counted by 16
     bits. In every other tenth an input is resized to more (`MORE`).
@@ -403,7 +403,7 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
             graph = two_nodes(op, _wide(dtype, choice))
             claimed = tuple(replace(one, claim=one.claim and (0, 1)) for one in case.applications)
             return replace(changed, graph=graph, applications=claimed)
-        return with_target(changed, _refuse_any) if case.data_seed % 4 == 3 else changed
+        return with_target(changed, _refuse_any) if case.data_seed % 8 > 4 else changed
 
     return changed(delegates.anything(facts), change)
 
