@@ -236,15 +236,19 @@ def observe(state: State, step: Observe) -> StepSeen:
 
 
 def _regions(state: State, step: Observe, seen: Snapshot) -> tuple[tuple[int, int], ...]:
-    """(address, resident bytes) of each region of the size that is asked for."""
+    """(address, resident bytes) of each region of the size that is asked for, but for the client's own.
+
+    Where a buffer was that is freed, something of the backend's may be now.
+    """
     if not step.region:
         return ()
+    pointers = (each.pointer for each in state.buffers.values() if each.live)
     return regions(
         seen.lines,
         step.region,
         own_inodes=state.inodes,
         # In CPython an object's id is its address.
-        own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
+        own_addresses=[*map(id, state.kept), *pointers],
     )
 
 
