@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import platform
 import re
+import struct
 import subprocess
+import threading
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +19,11 @@ from native import delegate_library, qnn_library
 from sandboxed import CASE, HARMLESS
 
 from pytest_qnn.core.engine.checking import died
-from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.evidence import Evidence, Frame
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.evidence.stderr import KEPT, Stderr
-from pytest_qnn.isolation.evidence.symbols import symbolised
+from pytest_qnn.isolation.evidence.symbols import named, symbolised
 from pytest_qnn.native import machine_code
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
@@ -323,6 +327,66 @@ def test_what_is_no_record_is_none() -> None:
     crash = crash_handler.read(b"\x0b".ljust(crash_handler.SIZE, b"\0"))
     assert crash is not None
     assert (crash.signal, crash.frames) == (11, (("", 0),))
+
+
+def test_a_source_file_may_have_a_name_in_any_encoding(tmp_path: Path) -> None:
+    source = os.fsencode(tmp_path) + b"/caf\xe9.c"
+    Path(os.fsdecode(source)).write_text("int crash(int* p) { return *p; }\n")
+    library = tmp_path / "liblatin.so"
+    subprocess.run([b"gcc", b"-g", b"-shared", b"-o", os.fsencode(library), source], check=True)
+    listed = subprocess.run(["nm", str(library)], capture_output=True, text=True, check=True).stdout
+    where = next(int(line.split()[0], 16) for line in listed.splitlines() if line.endswith(" T crash"))
+    (frame,) = named([Frame(str(library), where)])
+    assert frame.text.endswith("(crash+0x0)")
+    assert frame.line.endswith("/caf\\xe9.c:1")
+
+
+def test_a_file_of_a_backtrace_that_is_a_fifo_by_now_is_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "lib.so (deleted)"
+    os.mkfifo(fifo)
+    naming = threading.Thread(target=named, args=([Frame(str(fifo), 4)],), daemon=True)
+    naming.start()
+    naming.join(20)
+    waits = naming.is_alive()
+    with contextlib.suppress(OSError):  # one that waits goes on
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    assert not waits
+
+
+SECTION = struct.Struct("<IIQQQQIIQQ")
+
+
+def _of_symbols(count: int, names: int, said: int = 0) -> bytes:
+    """An ELF file with so many functions, whose names have so many bytes together, and no ends.
+
+    Args:
+        count: of functions.
+        names: bytes that there are.
+        said: bytes more that there are said to be.
+    """
+    symbols = b"".join(struct.pack("<IBBHQQ", 0, 0x12, 0, 1, number + 1, 1) for number in range(count))
+    sections = (
+        SECTION.pack(*[0] * 10)
+        + SECTION.pack(0, 2, 0, 0, 64, len(symbols), 2, 0, 0, 0)
+        + SECTION.pack(0, 3, 0, 0, 64 + len(symbols), names + said, 0, 0, 0, 0)
+    )
+    at = 64 + len(symbols) + names
+    parts = (b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, 3, 2)
+    return struct.pack("<16sHHIQQQIHHHHHH", *parts) + symbols + b"A" * names + sections
+
+
+@pytest.mark.parametrize("said", [0, 1 << 60])
+def test_a_file_that_lies_about_its_symbols_takes_little_memory(tmp_path: Path, said: int) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(_of_symbols(20_000, 1 << 20, said))
+    tracemalloc.start()
+    try:
+        (frame,) = named([Frame(str(library), 4)])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert frame.text.startswith("lib.so+0x4" + (" (AAA" if not said else ""))
+    assert most < 64 << 20
 
 
 def test_the_machine_code_is_that_of_the_source() -> None:
