@@ -235,13 +235,19 @@ class Session:
         return self.targets[subject]
 
     def _opened(self, subject: Subject) -> Target[Any, Any]:
-        """Raises TargetUnusable."""
+        """Raises TargetUnusable, and UsageError where answers cannot be kept."""
         from pytest_qnn import targets
 
         activity.doing(f"learning {self.spec(subject)}")
         if self.options.certify is None:
             return targets.open_target(subject, self.options)
-        self.recordings = self.recordings or targets.recordings(self.options.certify)
+        try:
+            self.recordings = self.recordings or targets.recordings(self.options.certify)
+        except OSError as error:
+            why = error.strerror or error
+            raise pytest.UsageError(
+                printable(f"--qnn-certify: {self.options.certify} cannot be made: {why}")
+            ) from None
         return targets.open_target(subject, self.options, self.recordings.maker(subject))
 
     def recorded(self, rule: Demand) -> contextlib.AbstractContextManager[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,8 @@ _PASSED = (
 _JUDGED = (0, 1)
 """Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _INI = "pytest.ini"
+_UNWRITTEN = re.compile("--qnn-(report|certify): .* could not be written: ")
+"""Lines of pytest's that say why its exit status is none of `_JUDGED` though all rules were judged."""
 
 
 class _NotJudged(Exception):  # noqa: N818 - what is wrong is mostly what the user has named
@@ -190,9 +193,11 @@ def _run(folder: Path, command: list[str]) -> int:
 
 
 def _last_line(folder: Path) -> str:
-    """What pytest said last."""
+    """What pytest said last; what could not be written, where it said that."""
     lines = bundle.read(folder, bundle.RUN_LOG).decode(errors="replace").split("\n")
-    return one_line(next((line for line in reversed(lines) if line.strip()), "it said nothing"), 400)
+    unwritten = [line for line in lines if _UNWRITTEN.match(line)]
+    said = unwritten or [line for line in reversed(lines) if line.strip()] or ["it said nothing"]
+    return one_line(said[0], 400)
 
 
 def _stated(folder: Path) -> statement.Statement:

@@ -241,7 +241,15 @@ class Gatherer:
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         elif exitstatus == pytest.ExitCode.OK and self._not_kept():
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        if self._unrecorded():
+            self._problems += self._unrecorded()
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         return exitstatus
+
+    def _unrecorded(self) -> list[str]:
+        """Sentences about answers that --qnn-certify was to keep and could not."""
+        recordings = self.session.recordings
+        return [f"--qnn-certify: {each}" for each in recordings.unwritten] if recordings else []
 
     def _report(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the reports that were asked for; ``exitstatus``: before any of them could not be written."""
@@ -259,7 +267,7 @@ class Gatherer:
         finished = datetime.datetime.now(datetime.timezone.utc)
         report = document.make(self.session, finished, ended=ended, status=int(session.exitstatus))
         session.config.hook.pytest_qnn_report(config=session.config, document=report)
-        self._problems = self._write(report)
+        self._problems = [*self._unrecorded(), *self._write(report)]
         if self._problems:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
             if shard := report.get("shard"):  # what `merge` goes by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -180,6 +181,20 @@ def test_a_run_that_ends_when_rules_were_judged_keeps_what_it_has(
     assert (tmp_path / "new" / bundle.RUN_LOG).exists()
 
 
+def test_what_could_not_be_written_is_what_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "--qnn-report: report.json could not be written: [Errno 28] No space left on device"
+
+    def run(folder: Path, _: list[str]) -> int:
+        (folder / bundle.RUN_LOG).write_text(f"{why}\n=== 1 failed in 2.00s ===\n")
+        return 3
+
+    monkeypatch.setattr(certify, "_run", run)
+    assert commands.main(["certify", "--to", str(tmp_path / "new")]) == commands.USAGE_ERROR
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"the run ended with exit status 3: {why}")
+
+
 SUITE = (
     "--pyargs",
     "pytest_qnn.conformance",
@@ -213,3 +228,35 @@ def test_a_run_that_is_no_certification_is_refused(
     result = pytester.runpytest_inprocess(*SUITE, "--qnn-backend=reference", *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert said in "\n".join([*result.errlines, *result.outlines])
+
+
+TRIAL = ("--qnn-sandbox=fork", "--qnn-profile=quick", "--qnn-rule=REG-08", "--qnn-backend=reference")
+
+
+def test_answers_that_cannot_be_written_hide_no_verdict(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    folder = pytester.mkdir("new")
+    written = [folder / name for name in ("memory.xz", "0001-REG-08.xz")]
+    for path in written:
+        path.symlink_to("/dev/full")
+    result = pytester.runpytest_inprocess(*SUITE, *TRIAL, "--qnn-report=out.json")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
+    said = [line for line in result.outlines if line.startswith("--qnn-certify: ")]
+    assert said == [
+        f"--qnn-certify: {path} could not be written: No space left on device" for path in written
+    ]
+    assert not any(map(os.path.lexists, written))
+    assert '"verdict": "pass"' in (pytester.path / "out.json").read_text()
+
+
+def test_a_folder_for_answers_that_cannot_be_made_is_one_sentence(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    result = pytester.runpytest_inprocess(*SUITE[:-1], *TRIAL, "--qnn-certify=/proc/new")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--qnn-certify: /proc/new cannot be made: No such file or directory" in "\n".join(result.errlines)
+    assert "Traceback" not in f"{result.stdout}{result.stderr}"

@@ -182,9 +182,16 @@ class Recordings:
     Args:
         folder: where the files are written; made if it is not there.
 
+    Attributes:
+        unwritten: why a file could not be written, in a sentence for each. What was judged stands.
+
+    Raises:
+        OSError: the folder cannot be made.
+
     """
 
     def __init__(self, folder: Path) -> None:
+        self.unwritten: list[str] = []
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
         self._recorders: dict[Subject, Recorder] = {}
@@ -204,7 +211,7 @@ class Recordings:
 
     @contextlib.contextmanager
     def of_rule(self, subject: Subject, rule_id: str) -> Iterator[None]:
-        """Keep what is asked in this context, for one rule, in a file of its own. Raises OSError."""
+        """Keep what is asked in this context, for one rule, in a file of its own."""
         self.write_opening(subject)
         self._judged += 1
         log = Log(rule_id, self._judged)
@@ -215,14 +222,20 @@ class Recordings:
             self._write(log)
 
     def write_opening(self, subject: Subject) -> None:
-        """Write what was asked until now, if that was not done before. Raises OSError."""
+        """Write what was asked until now, if that was not done before."""
         log = self._openings.pop(subject, None)
         if log is not None:
             log.mode, log.namespaces = self._recorders[subject].mode, self._recorders[subject].namespaces
             self._write(log)
 
     def _write(self, log: Log) -> None:
-        (self._folder / file_name(log)).write_bytes(packed(log))
+        path = self._folder / file_name(log)
+        try:
+            path.write_bytes(packed(log))
+        except OSError as error:
+            self.unwritten.append(f"{path} could not be written: {error.strerror or error}")
+            with contextlib.suppress(OSError):  # half of it is no log
+                path.unlink(missing_ok=True)
 
 
 def file_name(log: Log) -> str:
