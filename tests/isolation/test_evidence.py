@@ -21,6 +21,7 @@ from sandboxed import CASE, HARMLESS
 from pytest_qnn.core.engine.checking import died
 from pytest_qnn.core.evidence import Evidence, Frame
 from pytest_qnn.core.target import Death
+from pytest_qnn.isolation import wire
 from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.evidence.stderr import KEPT, Stderr
 from pytest_qnn.isolation.evidence.symbols import named, symbolised
@@ -351,6 +352,48 @@ def test_a_file_of_a_backtrace_that_is_a_fifo_by_now_is_not_waited_for(tmp_path:
     with contextlib.suppress(OSError):  # one that waits goes on
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     assert not waits
+
+
+FORGE = r"""
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static void die_with(const char* maps, size_t size) {
+  unsigned long slot = 0;
+  char line[4096];
+  FILE* file = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, file)) if (strstr(line, "pytest-qnn-slot")) sscanf(line, "%lx", &slot);
+  fclose(file);
+  uint64_t record[8 + 64] = {SIGSEGV, 1, 8, 0x1010, 0, 0x1010, 0, size};
+  for (int i = 8; i < 8 + 64; ++i) record[i] = 0x1010;
+  memcpy((char*)slot + RECORD, record, sizeof record);
+  memcpy((char*)slot + RECORD + sizeof record, maps, size);
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+}
+static void die_with_numbers(void) {
+  const char* maps = "1000-f000 r-xp ffffffffffffffffff 08:01 12 /lib/a.so\n"
+                     "1000-f000 r-xp -ffffffffffffffffff 08:01 12 /lib/b.so\n"
+                     "1000-f000 r-xp ffffffffffffffff 08:01 12 /lib/c.so\n";
+  die_with(maps, strlen(maps));
+}
+static void die_with_names(void) {
+  static char maps[200000];
+  memset(maps, 'x', sizeof maps);
+  memcpy(maps, "1000-f000 r-xp 0 08:01 12 /", 27);
+  die_with(maps, sizeof maps);
+}
+"""
+
+
+@pytest.mark.parametrize("what", ["numbers", "names"])
+def test_a_record_that_the_library_has_written_costs_no_more_than_its_case(tmp_path: Path, what: str) -> None:
+    before = f"#define RECORD {wire._EVIDENCE_AT}\n{FORGE}"
+    death = death_of(qnn_library(tmp_path, f"die_with_{what}()", before=before))
+    assert death.text == "the process died of SIGSEGV in QnnContext_create"
+    assert {frame.file for frame in death.evidence.frames} == {"/lib/c.so" if what == "numbers" else ""}
 
 
 SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -53,6 +53,9 @@ SIZE: Final = 640 << 10
 """Bytes of a record, /proc/self/maps included; what is longer is cut off."""
 _STACK: Final = 64 << 10
 """Bytes of the alternate stack: the unwinder takes some kilobytes, the kernel up to 11 for the registers."""
+_ADDRESSES: Final = 1 << 64
+_LONGEST_NAME: Final = 4096 + len(" (deleted)")
+"""Bytes of a mapping's name: PATH_MAX, and what the kernel says of a file that is gone."""
 _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
 
 
@@ -187,7 +190,7 @@ def read(memory: bytes) -> Crash | None:
 
 
 class _Maps:
-    """/proc/self/maps as text, maybe cut off."""
+    """/proc/self/maps as text, maybe cut off, or written by somebody else."""
 
     def __init__(self, text: bytes) -> None:
         self._mappings: list[tuple[int, int, int, str, str]] = []
@@ -195,8 +198,9 @@ class _Maps:
             words = line.split(None, 5)
             try:
                 begin, end = (int(word, 16) for word in words[0].split("-"))
-                name = words[5] if len(words) == 6 else ""
-                self._mappings.append((begin, end, int(words[2], 16), words[1], name))
+                name, offset = words[5] if len(words) == 6 else "", int(words[2], 16)
+                if 0 <= offset < _ADDRESSES and end <= _ADDRESSES and len(name.encode()) <= _LONGEST_NAME:
+                    self._mappings.append((begin, end, offset, words[1], name))
             except (ValueError, IndexError):
                 continue  # cut off, or not written by the kernel
 
@@ -213,5 +217,5 @@ class _Maps:
         """The file that is mapped there and the offset in it."""
         for begin, end, offset, _, path in self._mappings:
             if begin <= address < end and path.startswith("/"):
-                return path, address - begin + offset
+                return path, (address - begin + offset) % _ADDRESSES
         return "", address
