@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import select
@@ -352,19 +353,17 @@ class Sandbox:
             raise
 
     def _started(self) -> wire.Ready:
+        self._make_files()
         ours, theirs = socket.socketpair()
         self._connection = ours
         self._ended_for_memory = processes.ended_for_memory()
-        self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
-        working_directory.WorkingDirectory(self._root).prepare()
+        assert self._root is not None
+        assert self._stderr is not None
         # A first call allocates (imports, caches): a process that measures memory runs everything once
         # before.
         warm = str(int(self._exact))
         switches = (warm, str(int(self.apart)), str(self._memory))
         arguments = (self.mode, *switches, str(self._timeout), str(self._root))
-        # For a traceback of the supervisor before it is connected: later its standard streams are /dev/null.
-        # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
             self._process = supervisors.start(
                 self._spec,
@@ -386,6 +385,26 @@ class Sandbox:
         if ready.error:
             raise (NoProcess if ready.no_process else Unusable)(ready.error)
         return ready
+
+    def _make_files(self) -> None:
+        """Make the supervisor's folder, and the file for what it says before it is connected.
+
+        Raises:
+            NoProcess: they cannot be made where files are to be.
+            OSError: this process, or the host, has nothing left for them.
+        """
+        try:
+            self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
+            working_directory.WorkingDirectory(self._root).prepare()
+            # For a traceback of the supervisor before it is connected: later its standard streams are
+            # /dev/null. A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise
+            raise NoProcess(
+                f"no folder for temporary files could be made, in TMPDIR or /tmp: {error.strerror or error}"
+            ) from None
 
 
 class NoProcess(Unusable):

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +26,11 @@ from pytest_qnn.isolation import libc, processes, warm_start, wire
 from pytest_qnn.isolation.host import exit_watch, lacks
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.shared_memory import shared_memory
+from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner import registrations
+from pytest_qnn.qnn.target import open_memory_target
 
 REFUSE = """
 import ctypes, struct
@@ -366,6 +369,17 @@ def test_a_limit_of_processes_is_named(attempt: str) -> None:
     )
     assert said.startswith("no process could be started (Resource temporarily unavailable): ")
     assert "(ulimit -u)" in said
+
+
+def test_a_folder_for_temporary_files_that_cannot_be_made_is_not_a_lack_of_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")  # where nobody makes one
+    with pytest.raises(TargetUnusable) as refused:
+        open_memory_target("reference", "emulated", "fork", 5.0)
+    assert str(refused.value).endswith(
+        "no folder for temporary files could be made, in TMPDIR or /tmp: No such file or directory"
+    )
 
 
 def test_a_warm_start_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
