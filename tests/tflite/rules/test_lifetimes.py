@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kept import keep
 
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Measured, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -170,10 +170,9 @@ def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:
         nothing_left(CASE, ScriptTrace(steps=steps), ("malloc",), "a cycle")
 
 
-@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_cycles_of_the_reference_leave_nothing(runtime: str) -> None:
-    target = keep(open_delegate_target([("reference", {})], runtime, "off", 10.0))
+    target = keep(open_delegate_target([("reference", {})], runtime, "fork", 10.0))
     cycle = (
         *(MakeDelegate("d0"), Open("i0"), Apply("i0", "d0")),
         *(SetInputs("i0"), Close("i0"), DestroyDelegate("d0")),
@@ -181,9 +180,18 @@ def test_cycles_of_the_reference_leave_nothing(runtime: str) -> None:
     few, many = Repeat(FEW, cycle), Repeat(CYCLES, cycle)
     half = (few, many, Measure(), *((few, Measure(), many, Measure()) * REPETITIONS))
     case = ScriptCase((GRAPH,), (*half, *half))
-    trace = target.run(case)
-    for rule_id in ("LEAK-01", "LEAK-02", "OWN-02"):
-        assert catalogue()[rule_id].check(case, trace).count == CYCLES * REPETITIONS
+
+    def judge() -> None:
+        trace = target.run(case)
+        assert isinstance(trace, ScriptTrace)
+        for rule_id in ("LEAK-01", "LEAK-02", "OWN-02"):
+            assert catalogue()[rule_id].check(case, trace).count == CYCLES * REPETITIONS
+
+    # What is measured is a finding only if another process shows it too (`Measured`).
+    try:
+        judge()
+    except Measured:
+        judge()
 
 
 def test_every_script_of_the_strategies_may_be_replayed() -> None:
