@@ -117,6 +117,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         (["Alloc", *one, "Deregister", "Register"], "REG-02"),
         (["Alloc", *one], "REG-13"),
         (["Alloc", *one, "Register"], "REG-08"),
+        (["Alloc", *one, "Register"], "REG-08"),
         ([*one, "Register", "Deregister"], "REG-21"),
         ([*written, "Register", "Register", "Execute"], "EXE-01"),
         ([*written, "Register", "Register", "Execute"], "ION-03"),

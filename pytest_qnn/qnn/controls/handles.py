@@ -16,6 +16,7 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
     ContextCreate,
+    ContextFromBinary,
     Deregister,
     Descriptor,
     Execute,
@@ -39,6 +40,9 @@ _OF_TYPE = {ION: ("ION-03",), CUSTOM: ("SHB-08",), DMA_BUF: ("DMA-04",)}
 """Owners of what goes wrong with memory of one type only."""
 
 
+_MAKES_CONTEXTS = ContextCreate | ContextFromBinary | Lived
+
+
 class Shown(NamedTuple):
     """What a case has that its controls have one after the other."""
 
@@ -48,6 +52,8 @@ class Shown(NamedTuple):
     """Several descriptors in one call."""
     offset: bool
     """Several tensors in one shared buffer."""
+    others: bool
+    """More than one context."""
     mixed: bool
     """Raw memory and handles in one execute."""
     raw: bool
@@ -69,6 +75,7 @@ def shown(case: MemoryCase, plainest: int) -> Shown:
         types=tuple(kind for kind in dict.fromkeys(types) if kind in _OF_TYPE) or (plainest,),
         batch=bool(lived) or any(len(step.descriptors) > 1 for step in registers),
         offset=any(each.mem_type == CUSTOM and each.offset for each in descriptors),
+        others=sum(isinstance(step, _MAKES_CONTEXTS) for step in case.steps) > 1,
         mixed=any(len(each) > 1 for each in kinds),
         raw={"raw"} in kinds,
         ends=bool(lived) or any(isinstance(step, Deregister) for step in case.steps),
@@ -125,6 +132,8 @@ def _of_type(run: _Run, is_plainest: bool, has: Shown) -> Iterator[Owned]:
     yield run._replace(seeds=(1, 9)).steps(), ("EXE-19", *(("ION-04",) if ion else ()))
     if has.batch:
         yield run._replace(batch=True).steps(), ("REG-02",)
+        if has.others:
+            yield (ContextCreate("c1"), *run._replace(batch=True).steps()), ("REG-02",)
 
 
 def _in_one_buffer(run: _Run, has: Shown) -> Iterator[Owned]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from pytest_qnn.qnn.cases.case import (
+    INT_MAX,
     NULL,
     Alloc,
     AnyStep,
@@ -58,6 +59,7 @@ def right_memory(case: MemoryCase) -> Iterator[Owned]:
     for one in _registrable(case):
         yield from _right_registration(one)
         if _has_shared(case):
+            yield from _right_registration(msgspec.structs.replace(one, mem_type=CUSTOM))
             yield _to_the_end(one), ("SHB-04",)
         if lived or any(len(batch) > 1 for batch in batches):
             yield from _right_batch(one)
@@ -103,6 +105,7 @@ def _right_batch(one: Descriptor) -> Iterator[Owned]:
     yield (*begin, Register("c0", (one, other), ("h0", "h1")), *again), ("REG-02",)
     yield (*begin, Register("c0", (bad,), ("h1",))), ("REG-13",)
     yield (*begin, Register("c0", (one, bad), ("h0", "h1")), Register("c0", (one,), ("h2",))), ("REG-08",)
+    yield (*begin, Register("c0", (bad, one), ("h1", "h0")), Register("c0", (one,), ("h2",))), ("REG-08",)
 
 
 def _numbered_again(one: Descriptor) -> tuple[AnyStep, ...]:
@@ -180,11 +183,11 @@ def _size(one: Descriptor) -> int:
 
 
 def plain_descriptors(case: MemoryCase) -> Iterator[Descriptor]:
-    """Of the case's ION descriptors type and shape, in a buffer of their own."""
+    """Of the case's ION descriptors type and shape, in a buffer of their own that rpcmem can make."""
     return (
         Descriptor("b0", each.shape, each.dtype)
         for step in case.steps
         if isinstance(step, Register)
         for each in step.descriptors
-        if each.mem_type == ION and all(each.shape)
+        if each.mem_type == ION and 0 < nbytes(each.shape, each.dtype) <= INT_MAX
     )

@@ -180,8 +180,16 @@ class Scene:
         return self.scale.shaped(shape, dtype), dtype
 
     def lead(self, *, touched: bool = False) -> int:
-        """Bytes before a tensor in a shared buffer; none that are too many to be filled, if they are."""
-        return 0 if touched and self.scale.offset > FAR else self.scale.offset
+        """Bytes before a tensor in a shared buffer; none that are too many to be filled, if they are.
+
+        Many once only: a backend may pin what it maps, and need a second for each gibibyte.
+        """
+        lead = self.scale.offset
+        if lead <= FAR:
+            return lead
+        if not touched:
+            self.scale = self.scale._replace(offset=0)
+        return 0 if touched else lead
 
     def descriptor(self, tape: Tape, *, touched: bool = False) -> Descriptor:
         """A valid descriptor over a new buffer: exactly as large as the tensor, or larger.
@@ -196,9 +204,9 @@ class Scene:
         share, room = divmod(tape.byte(), len(_SPARE))
         spare = _SPARE[room]
         offset = 4 * (spare // 4 * share // (255 // len(_SPARE))) if kind == CUSTOM else 0
-        if self.lead(touched=touched) and CUSTOM in self.types:
-            kind = CUSTOM
-            offset, spare = offset + self.lead(touched=touched), spare + self.lead(touched=touched)
+        lead = self.lead(touched=touched) if CUSTOM in self.types else 0
+        if lead:
+            kind, offset, spare = CUSTOM, offset + lead, spare + lead
         buffer = self.alloc(needed + spare)
         return Descriptor(buffer, shape, dtype, kind, offset=offset)
 
@@ -374,7 +382,8 @@ class Scene:
         """Do the steps several times before; what that makes is not used."""
         own = tuple(self.steps[begin:])
         steps = _MOST_REPEATED if again.times > FEW else _MOST_FEW
-        most = most_repetitions(own, steps) if again.times and not again.otherwise else 0
+        is_once = again.otherwise or any(isinstance(step, Alloc) and step.size > FAR for step in own)
+        most = most_repetitions(own, steps) if again.times and not is_once else 0
         times = min(again.times, most)
         if times and again.in_place:
             self.steps[begin:] = in_place(own, times, frozenset(self.alive.registered), self._like)

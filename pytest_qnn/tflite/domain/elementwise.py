@@ -64,13 +64,14 @@ def _of_one(
 
 
 def second_shape(cell: Cell, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes of two operands, of which one may be broadcast."""
+    """The shapes of two operands, of which one may be broadcast: the first along its last dimension."""
     if cell.form.endswith("scalar"):
         other: tuple[int, ...] = ()
     elif "broadcast" in cell.form:
         if not shape:
             raise NoSuchCellError("a scalar is not broadcast to another shape")
-        other = (*(1 for _ in shape[:-1]), shape[-1]) if len(shape) > 1 else (1,)
+        along = "first" in cell.form or len(shape) == 1
+        other = (*shape[:-1], 1) if along else (*(1 for _ in shape[:-1]), shape[-1])
     else:
         return shape, shape
     return (other, shape) if "first" in cell.form else (shape, other)

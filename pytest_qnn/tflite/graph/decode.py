@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import ClassVar
 
 from pytest_qnn.tflite.graph.constants import (
     EXTREME,
@@ -84,6 +85,9 @@ class Builder:
         "tensors",
     )
 
+    gives_weights: ClassVar[bool] = True
+    """An input may have the weights of a layer."""
+
     def __init__(
         self,
         quantised: bool,
@@ -136,6 +140,11 @@ class Builder:
         self.peak = max(self.peak, bound)
         return index
 
+    @property
+    def may_have_input(self) -> bool:
+        """The graph has fewer inputs than it may have."""
+        return len(self.inputs) < _MAX_INPUTS
+
     def graph_input(self, shape: tuple[int, ...], choice: int = 0) -> int:
         """Add an input of the graph."""
         index = self.activation(shape, self.out_params(choice), EXTREME)
@@ -167,7 +176,7 @@ class Builder:
             shape = shapes[choice % len(shapes)]
         if not pool:
             return self.graph_input(shape, choice)
-        if choice < 240 or len(self.inputs) >= _MAX_INPUTS:
+        if choice < 240 or not self.may_have_input:
             return _pick(pool, choice)
         return self.graph_input(shape, choice)
 
@@ -194,7 +203,7 @@ class Builder:
             other = _pick(peers, choice * 3 // 2)
             return first if same_params and self.params_of(other) != self.params_of(first) else other
         params = self.params_of(first) if same_params else self.out_params(choice)
-        if not growing and choice >= 240 and len(self.inputs) < _MAX_INPUTS:
+        if not growing and choice >= 240 and self.may_have_input:
             index = self.activation(shape, params, EXTREME)
             self.inputs.append(index)
             return index
@@ -205,15 +214,14 @@ class Builder:
 
     def _broadcasting(self, shape: tuple[int, ...], choice: int) -> tuple[int, ...]:
         """The shape of a constant operand: the same, the last dimension, or all dimensions but one."""
-        if (
-            self.scale.partner == "constant"
-            and choice >= 208
-            and choice & 1
-            and len(shape) <= _MOST_BROADCAST
-        ):
+        if not 208 <= choice < 240:
+            return shape
+        if choice & 1 and 0 < len(shape) <= _MOST_BROADCAST:
             axis = (choice >> 1) % len(shape)
-            return (*shape[:axis], 1, *shape[axis + 1 :])
-        return shape[-1:] if 208 <= choice < 240 and len(shape) > 1 else shape
+            narrow = (*shape[:axis], 1, *shape[axis + 1 :])
+            if elements(narrow) <= _MOST_CONSTANT:
+                return narrow
+        return shape[-1:] if len(shape) > 1 else shape
 
     def bound(self, index: int) -> float:
         """Largest magnitude that tensor ``index`` can have; 1 for constants."""

@@ -33,6 +33,8 @@ class ElasticBuilder(Builder):
         floor: inputs have so many elements at every length, and each part of the graph so many nodes.
     """
 
+    gives_weights = False
+
     def __init__(
         self, quantised: bool, shape: int, params: int, *, tame: bool = False, floor: Floor = USUAL
     ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pytest_qnn.tflite.graph.combinations import Combination
-from pytest_qnn.tflite.graph.constants import constant, float_weights, int8_weights, integers, slopes
+from pytest_qnn.tflite.graph.constants import EXTREME, constant, float_weights, int8_weights, integers, slopes
 from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS, Builder, elements, fused
 from pytest_qnn.tflite.graph.graph import Activation, Op
 
@@ -61,14 +61,13 @@ def _binary(op: Op) -> MakeNode:
         other = build.partner(one, _partner(choice), same_params=False, growing=growing)
         limit = build.bound(other)
         result = bound * limit if product else bound + limit
+        shape, narrow = build.tensors[one].shape, build.tensors[other].shape
         # Where a combination is wanted, its rank is that of the first operand.
-        swapped = choice.options & 64 and not choice.want
+        may_swap = narrow != shape and (not choice.want or len(narrow) == len(shape))
         build.node(
             op,
-            (other, one)
-            if swapped and build.tensors[one].shape != build.tensors[other].shape
-            else (one, other),
-            build.tensors[one].shape,
+            (other, one) if choice.options & 192 and may_swap else (one, other),
+            shape,
             build.out_params(choice.out),
             result,
             choice.activation,
@@ -178,9 +177,12 @@ _MOST_PARTS = 10
 
 
 def _weighted(
-    build: Builder, operand: int, shape: tuple[int, ...], seed: int, per_channel: bool
+    build: Builder, operand: int, shape: tuple[int, ...], seed: int, per_channel: bool, *, given: bool = False
 ) -> tuple[tuple[int, int, int], float]:
-    """The operands of a layer with weights of ``shape``, and the bound of its result."""
+    """The operands of a layer with weights of ``shape``, and the bound of its result.
+
+    ``given``: in float graphs an input has the weights, unless the result could be too large.
+    """
     depth = elements(shape[1:])
     params = build.params_of(operand)
     if params is not None:
@@ -189,6 +191,9 @@ def _weighted(
     bound = build.bound(operand)
     divisor = depth if build.grows_beyond(bound * depth) else 1
     weights, bias = float_weights(shape, seed % 16, divisor)
+    result = bound * depth * EXTREME + 1
+    if given and build.gives_weights and build.may_have_input and not build.grows_beyond(result):
+        return (operand, build.graph_input(shape), build.constant(bias)), result
     result = bound * depth / divisor + 1
     return (operand, build.constant(weights), build.constant(bias)), result
 
@@ -198,7 +203,9 @@ def _fully_connected(build: Builder, choice: Choices) -> None:
     shape = build.tensors[operand].shape
     per_channel = _per_channel(choice)
     units = max(build.scale.units or 1 + (choice.options >> 2) % 5, 2 if per_channel and choice.want else 1)
-    operands, bound = _weighted(build, operand, (units, shape[-1]), choice.second, per_channel=per_channel)
+    operands, bound = _weighted(
+        *(build, operand, (units, shape[-1]), choice.second, per_channel), given=choice.second >= 192
+    )
     new = (elements(shape) // shape[-1], units)
     build.node("FULLY_CONNECTED", operands, new, build.out_params(choice.out), bound, choice.activation)
 

@@ -380,6 +380,16 @@ class _BoundForEver(ReferenceBackend):
         return binding
 
 
+@faulty_backend("execute-one-tensor-each", "a handle serves one tensor of an execute", "EXE-08")
+class _OneTensorEach(ReferenceBackend):
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        found = super().bind_all(graph, given, count, wanted)
+        handles = [each.registration.handle for each in found if each.registration is not None]
+        if len(set(handles)) < len(handles):
+            raise QnnError(BAD_TENSOR)
+        return found
+
+
 @faulty_backend("execute-outputs-stay", "an output's handle is no input later", "EXE-09")
 class _OutputsStay(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:

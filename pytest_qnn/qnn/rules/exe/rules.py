@@ -180,7 +180,7 @@ def exe_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def shared_handles(facts: MemoryFacts) -> Cases:
-    """EXE-08: two graphs of a context, and handles that serve now this tensor and now that one."""
+    """EXE-08: two graphs of a context, and handles that serve now this tensor and now that one, or two."""
 
     def core(scene: Scene, tape: Tape) -> None:
         if not (first := graph(scene, tape)):
@@ -198,6 +198,8 @@ def shared_handles(facts: MemoryFacts) -> Cases:
         for turn in range(2 + tape.below(4)):
             name = (first, second)[(turn + tape.below(2)) % 2]
             order = shuffled(tape, 3)
+            if arity(scene.graphs[name].op) == 2 and tape.chance(4):
+                order[1] = order[0]
             for buffer in buffers:
                 scene.add(Fill(buffer))
             for position, which in enumerate(order[: arity(scene.graphs[name].op)]):

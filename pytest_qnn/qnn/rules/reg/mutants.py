@@ -33,6 +33,15 @@ class _AfterFinalise(ReferenceBackend):
         return found
 
 
+@faulty_backend("register-until-written", "a context's binary ends its registrations", "REG-17")
+class _UntilWritten(ReferenceBackend):
+    """What registration has put into the context is taken out of it before it is written, for ever."""
+
+    def serialise(self, context: Context) -> bytes:
+        self.release_registrations(context)
+        return super().serialise(context)
+
+
 INVALID = Error.MEM_ERROR_INVALID_ARGUMENT
 
 
@@ -234,6 +243,32 @@ class _Reversed(ReferenceBackend):
         super().deliver_handles(handles, batch[::-1])
 
 
+@faulty_backend(
+    "reg-reversed-elsewhere",
+    "Handles of batches come in reverse order, but in the first context.",
+    "REG-02",
+)
+class _ReversedElsewhere(ReferenceBackend):
+    def deliver_handles(self, handles: Any, batch: list[Registration]) -> None:
+        first = next(iter(self.contexts.values()))
+        super().deliver_handles(handles, batch if batch[0].context is first else batch[::-1])
+
+
+@faulty_backend("reg-bytes-in-batches", "An element has one byte where several are registered.", "REG-02")
+class _BytesInBatches(ReferenceBackend):
+    """Such a tensor registers, and is too small at each execute."""
+
+    is_batch = False
+
+    def mem_register(self, context: int | None, descriptors: Any, count: int, handles: Any) -> None:
+        self.is_batch = count > 1
+        super().mem_register(context, descriptors, count, handles)
+
+    def needed_bytes(self, descriptor: Any) -> int:
+        size = super().needed_bytes(descriptor)
+        return size // ITEM_SIZE[descriptor.dataType] if self.is_batch else size
+
+
 @faulty_backend("reg-same-handle", "A batch gets the same handle for each descriptor.", "REG-02")
 class _SameHandle(ReferenceBackend):
     def deliver_handles(self, handles: Any, batch: list[Registration]) -> None:
@@ -357,6 +392,12 @@ class _MinusOneIsLazy(_MapsLazily):
 class _NeverTooSmall(ReferenceBackend):
     def check_fits(self, context: Context, request: Request) -> None:
         del context, request
+
+
+@faulty_backend("reg-counts-in-32-bits", "The bytes of a tensor are counted in 32 bits.", "REG-15")
+class _CountsIn32Bits(ReferenceBackend):
+    def needed_bytes(self, descriptor: Any) -> int:
+        return super().needed_bytes(descriptor) % (1 << 32)
 
 
 @faulty_backend("reg-exact-only", "The buffer must be exactly as large as the tensor.", "REG-16")

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
-from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
@@ -22,6 +22,7 @@ from pytest_qnn.qnn.cases.case import (
     MemoryCase,
     Observe,
     Prepare,
+    QnnDType,
     Read,
     Register,
     ToFd,
@@ -45,7 +46,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_memory,
     require_memory_calls,
 )
-from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved
+from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved, written
 from pytest_qnn.qnn.strategies.company import SPREAD
 from pytest_qnn.qnn.strategies.graphs import MEMORY_BYTES, any_memory, execute, load
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
@@ -106,11 +107,15 @@ def _graph_memory(scene: Scene, tape: Tape, graph: str) -> list[Descriptor]:
 
 
 def _batch_and_probe(scene: Scene, tape: Tape) -> None:
-    """A batch, now and then with the tensors of a graph, which is executed.
+    """A batch, now and then with the tensors of a graph, which is executed, or in a context behind another.
 
     One handle is deregistered, and its descriptor offered again.
     """
-    context = scene.any_context(tape)
+    if tape.chance(4):
+        scene.context()
+        context = scene.context()
+    else:
+        context = scene.any_context(tape)
     graph = scene.prepare(context, tape) if tape.chance(2) else ""
     descriptors = _graph_memory(scene, tape, graph) if graph else []
     used = len(descriptors)
@@ -143,7 +148,14 @@ def reg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     count = 0
     batch: tuple[Descriptor, ...] = ()
-    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register) and w.allowed.valid):
+    handles: set[str] = set()
+    for walked in own_steps(
+        case, trace, lambda w: isinstance(w.step, Register | Execute) and w.allowed.valid
+    ):
+        if isinstance(walked.step, Execute):
+            if handles & {binding.handle for binding in walked.step.bindings}:
+                demand_code(walked, {0}, "it uses handles of a batch, each for its own tensor")
+            continue
         assert isinstance(walked.step, Register)
         size = len(walked.step.descriptors)
         if size > 1 and walked.code == 0:
@@ -151,6 +163,7 @@ def reg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
             if len(set(values)) != size or not all(values):
                 raise Violation(f"{size} distinct handles", str([hex(v) for v in values]), place(walked))
             batch += walked.step.descriptors
+            handles.update(walked.step.handles)
             count += size
         elif End.DEREGISTERED in walked.allowed.notes and walked.step.descriptors[0] in batch:
             because = "the handle of this very descriptor was deregistered"
@@ -233,14 +246,27 @@ def reg_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(found.count + count, found.what)
 
 
+_UNCOUNTED: tuple[tuple[tuple[int, ...], QnnDType], ...] = (
+    ((1 << 16, 1 << 16), "UFIXED_POINT_8"),
+    ((1, 1 << 30), "FLOAT_32"),
+    ((1 << 12, (1 << 20) + 1), "UFIXED_POINT_8"),
+    ((1 << 31, 1 << 31, 4), "UFIXED_POINT_8"),
+    ((1 << 16, 1 << 16, 1 << 15, 1 << 15), "FLOAT_32"),
+)
+"""Tensors whose bytes, modulo 2**32 or 2**64, are no more than a page."""
+
+
 def _too_small(scene: Scene, tape: Tape) -> None:
-    """A tensor that needs more than the whole pages of its buffer."""
+    """A tensor that needs more than the whole pages of its buffer, or more than 32 or 64 bits can count."""
     whole = 1 + tape.below(3)
     over = 1 + tape.below(3 * PAGE)
     shape = scene.scale.shaped((whole * PAGE + over,), "UFIXED_POINT_8")
+    dtype: QnnDType = "UFIXED_POINT_8"
     buffer = scene.alloc((prod(shape) - over) // PAGE * PAGE)
+    if tape.chance(4):
+        shape, dtype = tape.pick(_UNCOUNTED)
     context = scene.any_context(tape)
-    bad = Descriptor(buffer, shape, mem_type=tape.pick(scene.types))
+    bad = Descriptor(buffer, shape, dtype, tape.pick(scene.types))
     if tape.below(2):
         scene.register(context, scene.descriptor(tape))
     scene.add(Register(context, (bad,), (scene.name("h"),)))
@@ -746,8 +772,19 @@ def _deferred(scene: Scene, tape: Tape) -> None:
     _use(scene, tape, name, (lambda: finalised(scene, context)) if early else None)
 
 
+def _written_out(scene: Scene, tape: Tape) -> None:
+    """Before the context's binary is asked for, which its memory outlives."""
+    name = composed(scene, tape.cut(4), scene.context())
+    if name:
+        memory = any_memory(scene, tape.cut(MEMORY_BYTES), name)
+        if scene.facts.supports(Property.CONTEXT_SUPPORT_CACHING):
+            written(scene, scene.graphs[name].context)
+        load(scene, name, memory, 1)
+        execute(scene, name, memory, raw=tape.below(4))
+
+
 def _any_time(scene: Scene, tape: Tape) -> None:
-    tape.pick((_composed, _from_binary, _unfinished, _deferred))(scene, tape)
+    tape.pick((_composed, _from_binary, _unfinished, _deferred, _written_out))(scene, tape)
 
 
 any_time = embedded(_any_time)

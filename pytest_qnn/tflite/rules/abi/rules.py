@@ -321,6 +321,20 @@ def _long(value: bytes) -> list[bytes]:
     return [value.ljust(size, b"0") + b"abc" for size in _CUT] if b"." in value else []
 
 
+_LONG_TEXTS = (64, 256, 1000, 5000)
+"""Bytes of a text, each more than a buffer of a usual size holds."""
+
+
+def _stretched(options: Options) -> list[Options]:
+    """The options with one text made longer, where any text may be right; not where it may name a file."""
+    return [
+        (*options[:at], (key, value.ljust(size, b"x")), *options[at + 1 :])
+        for at, (key, value) in enumerate(options)
+        if not spoilt_values(value) and b"/" not in value
+        for size in _LONG_TEXTS
+    ]
+
+
 def _altered(options: Options) -> list[Options]:
     """The options with one value made invalid, in every way."""
     return [
@@ -395,7 +409,7 @@ def _many(options: Options) -> list[Options]:
 
 
 def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """The given options with a key that no plugin has, or with one value made invalid; and as they are.
+    """The given options with a key that no plugin has, or one value made invalid or longer; and as they are.
 
     Also behind many options, and without a report_error.
     """
@@ -411,7 +425,8 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
             for key in UNKNOWN_KEYS[:2]
         ]
         many = [(Create(BAD, options=long), Destroy(BAD)) for long in _many(options)]
-        altered = [(Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
+        others = [*_altered(options), *_stretched(options)]
+        altered = [(Create(ALTERED, options=other), Destroy(ALTERED)) for other in others]
         wrong = [*unknown, *silent, *many, *altered]
         plain: tuple[AnyPluginStep, ...] = (Create(options=options), Destroy("d0"))
         # One in four: that it returns NULL shows in no other where it refuses unknown keys as it should.

@@ -73,6 +73,23 @@ class _KeepsFirstResults(_Remembers):
         return first
 
 
+@faulty_delegate("packs-weights-once", "Keeps the weights that a layer has at its first invoke.", "DET-02")
+class _PacksWeightsOnce(ReferenceDelegate):
+    """Weights that are constants need not be packed again; here these are not where a client gives them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._packed: dict[int, Values] = {}
+        """By tensor."""
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
+        weights = operands[1] if node.op == "FULLY_CONNECTED" else None
+        if weights is None:
+            return super().compute_node(kernel, node, operands)
+        packed = self._packed.setdefault(node.inputs[1], np.array(weights))
+        return super().compute_node(kernel, node, [operands[0], packed, *operands[2:]])
+
+
 @faulty_delegate("adds-to-outputs", "Adds to the first invoke's results later on.", "DET-01", "DET-02")
 class _AddsToOutputs(_Remembers):
     def later(self, first: Values, value: Values) -> Values:

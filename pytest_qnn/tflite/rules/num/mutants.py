@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Final
 
 import msgspec
@@ -159,6 +160,26 @@ class _FloorsAtTheEdge(FusedDelegate):
         if len(kernel.steps) > 1:
             real = real - 1.5 * tensor.scales[0]
         return super().rounded(kernel, tensor, activation, real)
+
+
+@faulty_delegate("rounds-down", "Rounds int8 results down.", "NUM-03")
+class _RoundsDown(FusedDelegate):
+    """A shift in place of a division: what needs no rounding stays as it is."""
+
+    def rounded(self, kernel: Kernel, tensor: Tensor, activation: Activation, real: Values) -> Values:
+        return super().rounded(kernel, tensor, activation, real - 0.499 * tensor.scales[0])
+
+
+@faulty_delegate("broadcasts-by-repeating", "Repeats a smaller first operand as a whole.", "DOM-01")
+class _BroadcastsByRepeating(ReferenceDelegate):
+    """Element i is read modulo the operand's elements: right for a scalar, and along the first dimensions."""
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
+        shape = kernel.tensors[node.outputs[0]].shape
+        first, *others = operands
+        if node.op in ("ADD", "SUB", "MUL") and first is not None and first.size < prod(shape):
+            first = np.resize(first.ravel(), shape)
+        return super().compute_node(kernel, node, [first, *others])
 
 
 _LEAST = np.finfo(np.float32).tiny

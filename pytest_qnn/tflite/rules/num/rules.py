@@ -293,8 +293,8 @@ def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-03",
     Level.MUST,
-    "int8 results are within one quantised unit per operator of the real-valued result, propagated through "
-    "the operators of the graph; RESHAPE, CONCATENATION and MAXIMUM are exact.",
+    "int8 results are rounded to the nearest unit, and are within one unit per operator of the real-valued "
+    "result, propagated through the operators of the graph; RESHAPE, CONCATENATION and MAXIMUM are exact.",
     source=f"{_QUANTISATION}; {_MEASURED}",
     subject="delegate",
     cases=quantised_graphs,
