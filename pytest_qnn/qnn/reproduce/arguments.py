@@ -455,7 +455,9 @@ class Arguments:
 
     def _scribble(self, name: str) -> None:
         recorder = self._recorder
-        for each in recorder.arrays_of_step("dimensions", "shared_buffer"):
+        for each in recorder.arrays_of_step("dimensions"):
+            recorder.line(f"memset({each}, 0, sizeof {each});")
+        for each in recorder.arrays_of_step("shared_buffer"):
             recorder.line(f"memset({each}, 0xA5, sizeof {each});")
         recorder.line(f"memset({name}, 0xA5, sizeof {name});")
 

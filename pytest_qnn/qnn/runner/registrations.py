@@ -94,8 +94,7 @@ def register(state: State, step: Register) -> StepSeen:
         )
         changed = _bytes(described, kept) != before
         if step.scribble:
-            for each in (described, *kept):
-                ctypes.memset(ctypes.addressof(each), 0xA5, ctypes.sizeof(each))
+            _scribble(described, kept)
         if step.scribble or step.keep:
             state.held.append((described, kept))
         del kept
@@ -126,6 +125,16 @@ def deregister(state: State, step: Deregister) -> StepSeen:
             if name in state.handles:
                 state.handles[name].live = False
     return StepSeen(code=code, values=tuple(value or 0 for value in handles), counts=ArrayCounts(changed))
+
+
+def _scribble(described: Any, kept: list[Any]) -> None:
+    """Overwrite what the call was given: dimensions with 0, all else with 0xA5.
+
+    A shape that is read again must be too small. Of rank 1 and 2, 0xA5A5A5A5 is more than any tensor has.
+    """
+    for each in (described, *kept):
+        is_dimensions = getattr(each, "_type_", None) is ctypes.c_uint32
+        ctypes.memset(ctypes.addressof(each), 0 if is_dimensions else 0xA5, ctypes.sizeof(each))
 
 
 def _bytes(described: Any, kept: list[Any]) -> bytes:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+from typing import Any
+
 import pytest
 from case_mutations import refusal
 
@@ -14,6 +18,8 @@ from pytest_qnn.qnn.cases.case import (
     Churn,
     ContextCreate,
     ContextFree,
+    Deregister,
+    Descriptor,
     Environment,
     Execute,
     Interface,
@@ -25,6 +31,7 @@ from pytest_qnn.qnn.cases.case import (
     Parallel,
     Prepare,
     QnnOp,
+    Register,
     Version,
 )
 from pytest_qnn.qnn.cases.contents import contents
@@ -33,7 +40,9 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.rules.iface.rules import if_10
+from pytest_qnn.qnn.rules.reg.descriptors import reg_18
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, PrepareCounts, StepSeen, Versions
 
@@ -163,6 +172,34 @@ def test_scribbled_weights_are_those_of_the_creation() -> None:
     seen = last(CONTEXT, prepared, Execute("g0", (Binding(seed=1), Binding())))
     inputs = (contents("UFIXED_POINT_8", seed, 8) for seed in (1, 2))
     assert seen.data == (expected("ElementWiseAdd", "UFIXED_POINT_8", *inputs),)
+
+
+@pytest.mark.parametrize("shape", [(8,), (2, 3), (1, 2, 2, 2)])
+def test_dimensions_that_are_read_again_are_too_small(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a rank of 1 or 2, dimensions of 0xA5A5A5A5 were more than the tensor has, and no check saw them."""
+    read_descriptor, deregister_one = ReferenceBackend.read_descriptor, ReferenceBackend.deregister_one
+    given: list[int] = []
+
+    def keeping(self: ReferenceBackend, descriptor: Any) -> Any:
+        given.append(ctypes.addressof(descriptor.memShape.dimSize.contents))
+        return read_descriptor(self, descriptor)
+
+    def checking(self: ReferenceBackend, handle: int | None) -> bool:
+        now = (ctypes.c_uint32 * len(shape)).from_address(given[-1])
+        return math.prod(now) >= math.prod(shape) and deregister_one(self, handle)
+
+    monkeypatch.setattr(ReferenceBackend, "read_descriptor", keeping)
+    monkeypatch.setattr(ReferenceBackend, "deregister_one", checking)
+    registered = Register("c0", (Descriptor("b0", shape),), ("h0",), scribble=True)
+    case = MemoryCase((CONTEXT, Alloc("b0", 4096), registered, Deregister(("h0",))))
+    opened = open_memory_target("reference", "emulated", "off", 10.0)
+    try:
+        with pytest.raises(Violation, match="the client owns its structs again"):
+            reg_18(case, opened.run(case))
+    finally:
+        opened.close()
 
 
 @pytest.mark.parametrize(
