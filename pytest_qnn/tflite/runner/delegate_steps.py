@@ -122,6 +122,7 @@ def _unload(world: World, step: Unload) -> ScriptSeen:
         raise Skip(f"the delegate {factory.name} is no library")
     if any(made.specification == factory.name for made in world.delegates.values()):
         raise Skip(f"there is a delegate of {factory.name}")
+    world.before_unload()
     gc.collect()
     return ScriptSeen(counts=UnloadCounts(factory.unload()))
 

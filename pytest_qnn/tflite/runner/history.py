@@ -164,7 +164,7 @@ class Past:
             self.error = self.error or used.invoke(self._turns)
 
     def end(self) -> None:
-        """Destroy what is still there."""
+        """Destroy what is still there: at the end, or before a library is closed, whose code it needs."""
         for used in reversed(self._kept):
             used.close()
         self._kept.clear()

@@ -86,6 +86,7 @@ def run_script_case(
         past.repeat(lambda: _once(World(case, chain, runtime, remake, None)))
     world = World(case, chain, runtime, remake, on_step)
     world.before_invoke = past.turn
+    world.before_unload = past.end
     try:
         with capture_stderr(case) as world.stderr:
             for number, step in numbered(case.steps, 0):

@@ -86,6 +86,11 @@ class World:
         on_step: called with the number of each step that begins.
     """
 
+    before_invoke: Callable[[], object]
+    """Called before each Invoke of the main thread."""
+    before_unload: Callable[[], object]
+    """Called before a library is closed: destroys the delegates that the case does not know."""
+
     def __init__(
         self,
         case: ScriptCase,
@@ -138,8 +143,7 @@ class World:
         """An exception has passed the runtime, of which nothing more can be expected: not even its end."""
         self.asked: dict[tuple[type[AnyScriptStep], str], int] = {}
         """Requests that steps of a kind made for a resource, where they were counted."""
-        self.before_invoke: Callable[[], object] = lambda: None
-        """Called before each Invoke of the main thread."""
+        self.before_invoke = self.before_unload = lambda: None
         self._on_step = on_step
         self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped=NOT_REACHED)] * self.count
         self._ended: list[LiveInterpreter] = []

@@ -18,6 +18,7 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite import target as delegate_target
 from pytest_qnn.tflite.cases import script
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.plugin import Apply, Copy, Create, Destroy, PluginCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.runner import learn as delegate_learn
@@ -25,6 +26,7 @@ from pytest_qnn.tflite.runner.delegates import delegate_factory
 from pytest_qnn.tflite.runner.plugin.run import run_plugin_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import UnloadCounts
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
@@ -100,6 +102,36 @@ def test_a_machine_on_which_there_is_no_room_for_a_copy_is_no_fault_of_the_libra
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     trace = run_plugin_case(PluginCase(NEGATED, (Create(), Copy("d1"))), [factory], runtime)
     assert trace.steps[1].skipped == "the library cannot be copied: [Errno 28] No space left on device"
+
+
+CREATED = """
+  static int made;
+  extern int setenv(const char*, const char*, int);
+  const char* living = getenv("LIVING");
+  if (!made++ && living && *living) return NULL;
+  char more[80] = "x";
+  strcat(more, living ? living : "");
+  setenv("LIVING", more, 1)
+"""
+"""Returns NULL where the library was loaded anew while a delegate lived that an earlier load had made."""
+DESTROYED = """
+  extern int setenv(const char*, const char*, int);
+  setenv("LIVING", getenv("LIVING") + 1, 1)
+"""
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_no_delegate_of_the_history_lives_while_the_library_is_unloaded(runtime: str, tmp_path: Path) -> None:
+    library = plugin(tmp_path, IN_CREATE=" ".join(CREATED.split()), IN_DESTROY=" ".join(DESTROYED.split()))
+    used = script.Open("i0"), script.Apply("i0", "d0"), script.Allocate("i0"), script.SetInputs("i0")
+    steps = script.MakeDelegate("d0"), *used, script.Invoke("i0")
+    ended = script.Close("i0"), script.DestroyDelegate("d0")
+    case = script.ScriptCase((NEGATED,), (*steps, *ended, script.Unload(), *steps), history=History(kept=3))
+    with opened(library, {}, runtime) as target:
+        trace = target.run(case)
+    assert not trace.past
+    assert all(seen.ok for seen in trace.steps), trace.steps
+    assert trace.steps[len(steps) + len(ended)].counts == UnloadCounts(unloaded=True)
 
 
 def constant(folder: Path) -> Path:
