@@ -188,6 +188,30 @@ def test_a_link_shows_what_a_filter_hides(visit: Visit) -> None:
         assert page.locator("#EXE-05").is_visible()
 
 
+def test_a_link_that_is_followed_again_shows_what_a_filter_has_hidden_since(visit: Visit) -> None:
+    with visit("libqnnhtp") as page:
+        for _ in range(2):
+            page.fill("input[name=search]", "no such word")
+            assert not page.locator("#cause-1-1").is_visible()
+            page.locator("a[href='#cause-1-1']").click()
+            until(page, "!document.getElementById('cause-1-1').hidden")
+            assert page.locator("#cause-1-1").is_visible()
+
+
+@pytest.mark.parametrize("place", ["", "#rule-EXE-05"])
+def test_who_comes_back_sees_what_the_filters_say(visit: Visit, place: str) -> None:
+    with visit("libqnnhtp") as page:
+        page.goto(f"{page.url}{place}")
+        page.select_option("select[name=verdict]", "pass")
+        passed = shown(page, "tr")
+        page.goto("about:blank")
+        page.go_back()
+        chosen = page.input_value("select[name=verdict]")
+        assert chosen == ("" if place else "pass")
+        assert (shown(page, "tr") == passed) is (chosen == "pass")
+        assert not place or page.locator(place).is_visible()
+
+
 def test_every_link_leads_somewhere(visit: Visit) -> None:
     for name in PAGES:
         with visit(name) as page:

@@ -80,6 +80,15 @@
     for (const part of document.querySelectorAll("details")) part.open = true;
   });
   addEventListener("hashchange", reveal);
+  // The link that the address has already sends no hashchange.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("a[href]")?.hash === (location.hash || null)) reveal();
+  });
+  // A browser that goes back fills in the form as it was left, after this script has run.
+  addEventListener("pageshow", () => {
+    apply();
+    if (document.querySelector("[hidden]:target, [hidden] :target")) reveal();
+  });
   apply();
   if (location.hash) reveal();
 })();
