@@ -243,6 +243,41 @@ def test_print_shows_all_of_it_and_no_controls(visit: Visit) -> None:
         assert not page.locator("button.copy").first.is_visible()
 
 
+def test_paper_says_what_a_filter_has_left_out(visit: Visit, documents: dict[str, Any]) -> None:
+    found = rules(documents["libqnnhtp"])
+    with visit("libqnnhtp") as page:
+        everything = f"{len(found)} rules, {sum(rule['verdict'] in FINDINGS for rule in found)} findings"
+        assert page.locator(".shown").text_content() == everything
+        page.select_option("select[name=level]", "MUST")
+        page.fill("input[name=search]", "QnnMem_register")
+        page.emulate_media(media="print")
+        left = page.locator("#filters > :visible")
+        assert left.count() == 1
+        number = len(shown(page, "tr"))
+        assert f"{number} rules of {len(found)}, " in left.text_content()
+        assert left.get_attribute("data-chosen") == "level MUST, search qnnmem_register"
+        assert "only what fits" in left.evaluate("each => getComputedStyle(each, '::before').content")
+
+
+@pytest.mark.parametrize("width", [718, 740], ids=["A4", "Letter"])
+def test_paper_of_either_size_has_all_figures_by_name(
+    visit: Visit, documents: dict[str, Any], width: int
+) -> None:
+    (judged, *_) = [rule for rule in rules(documents["libqnnhtp"]) if rule["state"] == "judged"]
+    with visit("libqnnhtp", viewport={"width": width, "height": 1000}) as page:
+        page.emulate_media(media="print")
+        assert page.locator(".minor:not(:visible)").count() == 0
+        cells = page.locator(f"#rule-{judged['id']} td.minor")
+        assert cells.nth(0).text_content() == str(judged["examples"])
+        heads = page.locator(".rules thead").first.evaluate("each => getComputedStyle(each).position")
+        names = [
+            cells.nth(place).evaluate("each => getComputedStyle(each, '::before').content")
+            for place in range(cells.count())
+        ]
+        assert (heads == "static") or all(name not in ("none", "normal", "") for name in names)
+        assert len(names) == 3
+
+
 def test_dark_is_dark(visit: Visit) -> None:
     def brightness(page: Any) -> float:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -20,8 +20,15 @@
       count[item.tagName] += item.hidden ? 0 : 1;
     }
     for (const group of groups) group.hidden = group.querySelector("article") && !group.querySelector("article:not([hidden])");
-    const many = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
-    shown.textContent = `${many(count.TR, "rule")}, ${many(count.ARTICLE, "finding")}`;
+    const chosen = Object.entries({ ...wanted, search: words.join(" ") }).filter(([, value]) => value);
+    const many = (name, what) => {
+      const all = items.filter((item) => item.tagName === name).length;
+      return `${count[name]} ${what}${count[name] === 1 ? "" : "s"}${chosen.length ? ` of ${all}` : ""}`;
+    };
+    shown.textContent = `${many("TR", "rule")}, ${many("ARTICLE", "finding")}`;
+    // On paper, where the controls are not, the reader learns what was left out.
+    shown.dataset.chosen = chosen.map(([name, value]) => `${name} ${value}`).join(", ");
+    form.classList.toggle("chosen", chosen.length > 0);
   };
 
   // What a link leads to is never hidden.
