@@ -425,6 +425,15 @@ def test_the_html_page_is_balanced_self_contained_and_escaped(pytester: pytest.P
         assert all(file["name"] in page.texts for file in rule["files"])
 
 
+def test_the_page_has_the_commands_of_a_rule_that_could_not_be_decided(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "REG-07"), "--qnn-report=out.html", "--qnn-report=out.json")
+    rule = judged_by_id(report())["REG-07"]
+    assert rule["verdict"] == "inconclusive"
+    texts = Page(Path("out.html").read_text()).texts
+    assert texts.count(rule["replay"]) == 1
+    assert texts.count(rule["explain"]) == 1
+
+
 def test_compact_json_is_the_same_value_in_short_lines() -> None:
     value = {
         "steps": [{"do": "alloc", "buffer": f"b{k}", "size": k} for k in range(12)],
