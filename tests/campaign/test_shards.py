@@ -24,6 +24,8 @@ from pytest_qnn.commands import merge as command
 from pytest_qnn.core.fingerprint import Fingerprint
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.verdict import WORST_FIRST, Finding, Further, Level, Outcome, Verdict, of_blocks, worst
+from pytest_qnn.report.merge import github
+from pytest_qnn.report.merge.merged import Merged
 from pytest_qnn.session.judging import rule_seed
 from pytest_qnn.session.shards import block_seed, units
 
@@ -505,6 +507,14 @@ def test_what_was_expected_and_not_found_is_said_whatever_another_rule_found() -
     own = msgspec.structs.replace(verdict("pass", 0, "", known=False), unexpected="entry 1 was not found")
     other = verdict("fail", 0, "REG-02", known=True)
     assert worst([own, other]).unexpected == "entry 1 was not found"
+
+
+def test_an_annotation_says_what_was_seen_however_long_the_sentence_is() -> None:
+    failed = msgspec.structs.replace(found_in(0, "fail", "register"), sentence="A call " * 40)
+    merged = Merged({}, {("memory", "reference"): [failed]}, (f"{failed.rule} fail",))
+    (line,) = github.errors(merged)
+    assert line.startswith(f"::error title={failed.rule} fail::{failed.rule} fail: A call A call ")
+    assert line.endswith(" Seen: 1")
 
 
 def test_the_schema_of_a_verdict_by_itself_has_all_its_fields(schema: dict[str, Any]) -> None:

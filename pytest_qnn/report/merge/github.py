@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_qnn.core.printable import one_line
+from pytest_qnn.core.printable import FLOOD, LONGEST_LINE, one_line
 from pytest_qnn.core.verdict import WORST_FIRST, Verdict
 from pytest_qnn.report import failure
 from pytest_qnn.report.merge.merged import Merged
@@ -64,12 +64,12 @@ def errors(found: Merged) -> list[str]:
     for reason in found.failures:
         verdict = told.get(reason.partition(" ")[0])
         more = "" if verdict is None else f": {verdict.sentence} Seen: {failure.seen(verdict)}"
-        lines.append(f"::error title={_property(reason)}::{_data(reason + more)}")
+        lines.append(f"::error title={_property(reason)}::{_data(reason + more, FLOOD)}")
     return lines
 
 
-def _data(text: str) -> str:
-    return one_line(text).replace("%", "%25")
+def _data(text: str, longest: int = LONGEST_LINE) -> str:
+    return one_line(text, longest).replace("%", "%25")
 
 
 def _property(text: str) -> str:
