@@ -138,6 +138,30 @@ def test_a_full_stack_is_told_from_a_wild_pointer(tmp_path: Path) -> None:
     assert "(deep+" in left.frames[5].text
 
 
+_BEHIND = """
+#include <pthread.h>
+#include <sys/mman.h>
+static void* wild(void* place) { return (void*)(long)*(volatile char*)place; }
+static void behind(void) {
+  char* area = mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  munmap(area + (1 << 17), 1 << 17);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, area, 1 << 17);
+  pthread_t thread;
+  pthread_create(&thread, &attributes, wild, area + (1 << 17) + 64);
+  pthread_join(thread, 0);
+}
+"""
+
+
+def test_what_lies_behind_a_stack_is_not_the_stack(tmp_path: Path) -> None:
+    # A thread's stack in the lower half of an area of which the upper half is gone.
+    left = left_by(qnn_library(tmp_path, "behind()", before=_BEHIND))
+    assert left.fault.startswith("SEGV_MAPERR at 0x")
+    assert left.fault.endswith(", where nothing is mapped")
+
+
 def test_a_call_to_no_code_shows_its_caller(tmp_path: Path) -> None:
     left = left_by(qnn_library(tmp_path, "((void(*)(void))0)()"))
     assert left.frames[0].text == "no code (a call to NULL)"

@@ -101,6 +101,8 @@ class Crash(msgspec.Struct, frozen=True, gc=False):
     mapped: str
     """What is mapped at the address; empty: nothing."""
     stack_pointer: int
+    on_stack: bool
+    """The stack pointer is in something that is mapped."""
     thread: int
     """`threading.get_ident` of it."""
     frames: tuple[tuple[str, int], ...]
@@ -186,7 +188,7 @@ def read(memory: bytes) -> Crash | None:
     callers = callers or [caller] * bool(caller)
     # What a frame holds is where it goes on: the call is before that.
     frames = (maps.place(pc), *(maps.place(frame - 1) for frame in callers))
-    return Crash(number, code, address, maps.what(address), sp, thread, frames)
+    return Crash(number, code, address, maps.what(address), sp, bool(maps.what(sp)), thread, frames)
 
 
 class _Maps:

@@ -77,6 +77,8 @@ def _at(crash: crash_handler.Crash) -> str:
     if crash.mapped:
         in_heap = crash.address - checked_heap.BASE in range(checked_heap.SIZE)
         return _IN_HEAP if in_heap else f" at {crash.mapped}"
-    if abs(crash.stack_pointer - crash.address) < _STACK_STEP:
+    # Above the stack pointer the stack is mapped, unless the pointer itself has left it.
+    is_below = crash.address < crash.stack_pointer or not crash.on_stack
+    if is_below and abs(crash.stack_pointer - crash.address) < _STACK_STEP:
         return ", the stack is full"
     return f" at 0x{crash.address:x}, where nothing is mapped"
