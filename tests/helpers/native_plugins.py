@@ -296,6 +296,13 @@ Plugin* CREATE(char** keys, char** values, size_t count, Report report) {
   if (keys[0][0] == '-') return NULL;
 #endif
   for (size_t i = 0; i < count; ++i) {
+#ifdef SHORT_LABEL
+    if (!strcmp(keys[i], "label")) {
+      char label[64];
+      strcpy(label, values[i]);
+      continue;
+    }
+#endif
     if (!strcmp(keys[i], "threads")) {
       if (!number(values[i])) return refuse(report, "threads is no number from 1 to 64");
       threads = values[i];
@@ -377,6 +384,7 @@ FAULTS = {
     "cuts": Fault("ABI-03", {"CUTS": "1"}, OPTIONS),
     "ignores-unknown": Fault("ABI-04", {"IGNORES_UNKNOWN": "1"}),
     "silent": Fault("ABI-04", {"SILENT": "1"}),
+    "short-label": Fault("ABI-04", {"SHORT_LABEL": "1"}, {"label": "x"}),
     "keeps-options": Fault("ABI-05", {"KEEPS_OPTIONS": "1"}, OPTIONS),
     "keeps-report": Fault("ABI-06", {"KEEPS_REPORT": "1"}),
     "reports-always": Fault("ABI-06", {"REPORTS_ALWAYS": "1"}),

@@ -19,3 +19,12 @@ def test_a_kernel_that_failed_says_so_when_it_is_prepared_though_nobody_listens(
     with closing(open_delegate_target([("reference:dynamic", {})], "tflite_runtime", "off", 10.0)) as target:
         verdict = judge(catalogue()["NOM-03"], target, profile("thorough"), seed)
     assert verdict.outcome is Outcome.PASS, verdict.finding
+
+
+def test_a_target_that_goes_on_where_replace_failed_is_left_to_one_rule() -> None:
+    """Behind the delegate of ERR-09 that fails a Replace may be refused, and what is done then is of ERR-01."""
+    target = open_delegate_target([("mutant:ignores-replace", {})], "tflite_runtime", "fork", 10.0)
+    with closing(target):
+        found = {rule: judge(catalogue()[rule], target, profile("quick"), 1) for rule in ("ERR-01", "ERR-09")}
+    assert found["ERR-01"].outcome is not Outcome.PASS
+    assert found["ERR-09"].outcome is Outcome.PASS, found["ERR-09"].finding
