@@ -46,8 +46,8 @@ class History(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     What it gives is not looked at: the last time, which is judged, is the case. Scripts that repeat steps,
     measure, use threads or end the process are not repeated."""
     kept: Kept = 0
-    """Interpreters that are used in the same way and not destroyed before the case has ended: before each
-    invoke of the case one of them is invoked, by turns."""
+    """Interpreters that are used in the same way and not destroyed before the case has ended, or a script
+    unloads a library: before each invoke of the case one of them is invoked, by turns."""
     warm: Invokes = 0
     """Of a `DelegateCase` only: invokes of its own interpreter, with other inputs, before the first that is
     looked at; the inputs of the last of them begin as the case's do. None where a delegate fails on
