@@ -637,8 +637,8 @@ class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
     count: Part | None = None
     """numDescriptors where it is not ``len(descriptors)``."""
     scribble: bool = False
-    """After the call the client overwrites the descriptors, and all that they point to: dimensions with 0, the
-    rest with 0xA5."""
+    """After the call the client overwrites the descriptors, and all that they point to: dimensions with 0,
+    the rest with 0xA5."""
     keep: bool = False
     """The descriptors, and all that they point to, stay as they are until the case ends; else they are freed
     after the call."""

@@ -12,6 +12,7 @@ from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
+    Churn,
     ContextCreate,
     Deregister,
     Descriptor,
@@ -74,7 +75,8 @@ def _right_registration(one: Descriptor) -> Iterator[Owned]:
     """A registration by itself: that it succeeds, what it leaves alone, and that it ends."""
     size, registered = _size(one), registration(one)
     second = (Alloc("b1", size), Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",)))
-    exact = nbytes(one.shape, one.dtype)
+    # A tensor that ends with its shared buffer is SHB-04's.
+    exact = size if one.mem_type == CUSTOM else nbytes(one.shape, one.dtype)
     yield (*_CONTEXT, Alloc("b0", exact), Register("c0", (one,), ("h0",))), _REGISTERED
     yield registered, ("REG-16",)
     yield (*registered, Deregister(("h0",))), ("DRG-01",)
@@ -164,7 +166,10 @@ def registration(one: Descriptor) -> tuple[AnyStep, ...]:
 
 
 def _registers(case: MemoryCase) -> bool:
-    return any(isinstance(step, Register | Lived) for step in case.steps)
+    return any(
+        isinstance(step, Register | Lived) or (isinstance(step, Churn) and step.what != "unread")
+        for step in case.steps
+    )
 
 
 def _registrable(case: MemoryCase) -> list[Descriptor]:
@@ -174,8 +179,11 @@ def _registrable(case: MemoryCase) -> list[Descriptor]:
 
 def _has_shared(case: MemoryCase) -> bool:
     """Memory is registered as a shared buffer of the HTP."""
-    registered = (step for step in case.steps if isinstance(step, Register))
-    return any(each.mem_type == CUSTOM for step in registered for each in step.descriptors)
+    registered = (each for step in case.steps if isinstance(step, Register) for each in step.descriptors)
+    churned = (step for step in case.steps if isinstance(step, Churn))
+    return any(each.mem_type == CUSTOM for each in registered) or any(
+        step.mem_type == CUSTOM or step.tensors > 1 for step in churned
+    )
 
 
 def _size(one: Descriptor) -> int:

@@ -22,7 +22,7 @@ def test_a_kernel_that_failed_says_so_when_it_is_prepared_though_nobody_listens(
 
 
 def test_a_target_that_goes_on_where_replace_failed_is_left_to_one_rule() -> None:
-    """Behind the delegate of ERR-09 that fails a Replace may be refused, and what is done then is of ERR-01."""
+    """Behind ERR-09's delegate that fails a Replace may be refused; what is done then is ERR-01's."""
     target = open_delegate_target([("mutant:ignores-replace", {})], "tflite_runtime", "fork", 10.0)
     with closing(target):
         found = {rule: judge(catalogue()[rule], target, profile("quick"), 1) for rule in ("ERR-01", "ERR-09")}

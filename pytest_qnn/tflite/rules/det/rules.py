@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -19,10 +19,10 @@ from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.checks import judging
 from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.graph import Graph, Op
 from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.numerics.kernels import run_graph
-from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
+from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import POISON, delegate_cases, target_application
 from pytest_qnn.tflite.strategies.numeric import numeric_cases
 from pytest_qnn.tflite.trace import DelegateTrace
@@ -128,14 +128,22 @@ def _returning(case: DelegateCase) -> DelegateCase:
     return msgspec.structs.replace(case, reseed=(seed, seed + case.reseed[1], seed))
 
 
+_LAYERS: Final[tuple[Op, ...]] = ("FULLY_CONNECTED",)
+
+
 def revisited(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """Inputs A, then B, then A again, on one interpreter."""
+    """Inputs A, then B, then A again, on one interpreter; every second graph is one layer, if it is claimed.
+
+    Weights may be inputs, too.
+    """
     need_claims(facts)
+    has_layers = any(kind.op in _LAYERS and kind.dtype == "float32" for kind in taken(facts))
+    single = claimed_kinds(facts, ops=_LAYERS, dtypes=("float32",)) if has_layers else ()
 
     def make(graph: Graph, _: Claims, choice: int) -> DelegateCase:
         return DelegateCase(graph, invokes=3, reseed=(0, choice + 1, 0))
 
-    return changed(numeric_cases(mixed_kinds(facts), make, 0, max_nodes=6), _returning)
+    return changed(numeric_cases(mixed_kinds(facts), make, 0, max_nodes=6, single=single), _returning)
 
 
 @rule(
