@@ -187,9 +187,10 @@ class Scene:
         lead = self.scale.offset
         if lead <= FAR:
             return lead
-        if not touched:
-            self.scale = self.scale._replace(offset=0)
-        return 0 if touched else lead
+        if touched:
+            return 0
+        self.scale = self.scale._replace(offset=_LITTLE)
+        return lead
 
     def descriptor(self, tape: Tape, *, touched: bool = False) -> Descriptor:
         """A valid descriptor over a new buffer: exactly as large as the tensor, or larger.
