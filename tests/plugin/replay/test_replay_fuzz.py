@@ -122,7 +122,7 @@ def read_all(
     return good, refusals, longest, most
 
 
-@pytest.fixture(scope="module", params=[5_000, later(50_000)])
+@pytest.fixture(scope="module", params=[6_000, later(50_000)])
 def outcome(
     request: pytest.FixtureRequest, contents: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[case_file.AnyCaseFile], list[str], float, int, set[tuple[str, int]]]:
