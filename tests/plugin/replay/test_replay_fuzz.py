@@ -164,13 +164,14 @@ def test_the_refusals_are_of_many_kinds(outcome: Outcome) -> None:
         "has schema 99,",
         "has more than 2097152 bytes",
         "is no name",
-        "codec can't decode",
         "before it is written",
         "of contents, and needs",
         "unknown field",
         "not within",
     ):
         assert said in refusals
+    # msgspec says it in its own words since 0.23, and let Python say it before.
+    assert any(said in refusals for said in ("codec can't decode", "Invalid UTF-8"))
 
 
 def test_reading_takes_little_time_and_memory_and_writes_nothing(outcome: Outcome) -> None:
