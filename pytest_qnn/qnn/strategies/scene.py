@@ -182,7 +182,8 @@ class Scene:
     def lead(self, *, touched: bool = False) -> int:
         """Bytes before a tensor in a shared buffer; none that are too many to be filled, if they are.
 
-        Many once only: a backend may pin what it maps, and need a second for each gibibyte.
+        Many come once in a case, and few from then on: a backend may pin what it maps, which takes about one
+        second of time for each gibibyte.
         """
         lead = self.scale.offset
         if lead <= FAR:

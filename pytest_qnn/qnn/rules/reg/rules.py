@@ -773,7 +773,7 @@ def _deferred(scene: Scene, tape: Tape) -> None:
 
 
 def _written_out(scene: Scene, tape: Tape) -> None:
-    """Before the context's binary is asked for, which its memory outlives."""
+    """Before the context's binary is asked for, which leaves the registrations as they are."""
     name = composed(scene, tape.cut(4), scene.context())
     if name:
         memory = any_memory(scene, tape.cut(MEMORY_BYTES), name)
@@ -794,8 +794,8 @@ any_time = embedded(_any_time)
     "REG-17",
     Level.MUST,
     "QnnMem_register succeeds at any time of a context's life: before its graphs are made, after them, and "
-    "in contexts from binaries.",
-    source="seed 002 (context obtained online or offline); QnnMem.h: QnnMem_register",
+    "in contexts from binaries; the registration lasts, whatever is made of the context then.",
+    source="seed 002 (context obtained online or offline); QnnMem.h: QnnMem_register, QnnMem_deRegister",
     subject="memory",
     cases=any_time,
     gate=("1101",),

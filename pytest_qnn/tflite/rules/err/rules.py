@@ -92,7 +92,8 @@ def leaves_nodes_to_others(case: DelegateCase, trace: DelegateTrace) -> Examined
     if not trace.applied or trace.applied[0].ok:
         return Examined(0, "applications after a failed one")
     if any(applied.ok and any(one.status for one in applied.replaces) for applied in trace.applied):
-        return Examined(0, "applications after a failed one")  # ERR-01's
+        # What becomes of the graph where one goes on after a refused Replace is ERR-01's.
+        return Examined(0, "applications after a failed one")
     marked: set[int] = set()
     for position, applied in enumerate(trace.applied):
         written = {t for k in trace.kernels if k.application == position for t in k.outputs}
