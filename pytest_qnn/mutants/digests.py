@@ -70,6 +70,16 @@ def pair_digest(rule_id: str, mutant: Mutant) -> str:
     return hashlib.sha256("\n".join(sorted(reached)).encode()).hexdigest()[:16]
 
 
+def rule_digest(rule_id: str) -> str:
+    """The same of the cases and the check of a rule alone: without controls, which only a failure meets.
+
+    Raises:
+        LookupError: the decorator that enters the rule is not in a module of its area.
+    """
+    reached = _reached(("rule", rule_id), controls=False)
+    return hashlib.sha256("\n".join(sorted(reached)).encode()).hexdigest()[:16]
+
+
 @functools.cache
 def _roots() -> dict[tuple[str, str], tuple[str, _Definition]]:
     """What each rule and each mutant begins with: the module, and the decorated function or class."""
@@ -115,15 +125,15 @@ def _name_of(path: Path) -> str:
 
 
 @functools.cache
-def _reached(root: tuple[str, str]) -> frozenset[str]:
-    """Texts of all that a rule, or a mutant, consists of."""
+def _reached(root: tuple[str, str], *, controls: bool = True) -> frozenset[str]:
+    """Texts of all that a rule, or a mutant, consists of; of a rule with the controls of its half."""
     if root not in _roots():
         raise LookupError(f"the {root[0]} {root[1]} is entered by no decorator in its area's modules")
     module, first = _roots()[root]
     texts = {first.text}
     attributes = set(first.attributes)
     waiting = list(_targets(module, first))
-    if root[0] == "rule":  # a failure counts if no control shows it too
+    if controls and root[0] == "rule":  # a failure counts if no control shows it too
         waiting += [(_CONTROLS[module.partition(".")[0]], name) for name in ("controls", "around")]
     classes: set[Place] = set()
     seen: set[Place] = set()

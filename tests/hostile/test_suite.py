@@ -201,8 +201,8 @@ def test_garbage_in_every_descriptor_reaches_shared_memory_and_nothing_else(
     check_nothing_is_lost(judged, calm)
     check_the_rest_is_judged(judged, calm, {"EXE-02"})
     rule = judged.rules["EXE-02"]
-    # The plainest execute with handles has the same garbage. What is computed after it came is right: a case in
-    # which only the output has a handle is judged, if one is drawn.
+    # The plainest execute with handles has the same garbage. What is computed after it came is right: a case
+    # in which only the output has a handle is judged, if one is drawn.
     assert rule["blocked_by"] == ["EXE-01"]
     assert rule["verdict"] == ("pass" if rule["examined"] else "inconclusive")
     assert judged.rules["EXE-01"]["verdict"] == "fail"

@@ -48,7 +48,7 @@ def test_the_rules_that_meet_its_freedom_do_not_accuse_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", each(pytest.mark.full))
 def test_no_rule_accuses_it(name: str) -> None:
-    found = judged(gallery, ("qnn", name, _WAITS.get(name, _SOME), 1, 0), set())
+    found = judged(gallery, ("qnn", name, _WAITS.get(name, _SOME), 1, 0))
     assert found.red == []
     assert found.met > 0
 
