@@ -346,6 +346,23 @@ def test_a_name_that_a_target_has_overwritten_has_no_control_characters() -> Non
     assert [call.name for call in call_log.read(bytes(memory))[0]] == ["?"]
 
 
+def test_a_name_that_does_not_fit_ends_with_the_mark_of_a_cut() -> None:
+    memory = bytearray(call_log.SIZE)
+    log = call_log.CallLog(memory, 0)
+    long = "é" * 49
+    for name in ("a" * 96, "a" * 97, long, "é" * 48, f"b{long}"):
+        log.begin(name.encode())
+    calls, during = call_log.read(bytes(memory))
+    assert [call.name for call in calls] == [
+        "a" * 96,
+        "a" * 93 + "…",
+        "é" * 46 + "…",
+        "é" * 48,
+        "b" + "é" * 46 + "…",
+    ]
+    assert during == call_log.progress(memory, 0)[1] == "b" + "é" * 46 + "…"
+
+
 def test_what_is_no_record_is_none() -> None:
     assert crash_handler.read(bytes(crash_handler.SIZE)) is None
     assert crash_handler.read(b"\xff" * crash_handler.SIZE) is None

@@ -15,17 +15,22 @@ from threading import get_ident
 from typing import Any, Final
 
 from pytest_qnn.core.evidence import Call
+from pytest_qnn.core.printable import cut
 from pytest_qnn.isolation.evidence import crash_handler
 
 _HEAD: Final = struct.Struct("<QQ")
 """How many steps and calls have begun; the number of the last call."""
-_ENTRY: Final = struct.Struct("<QqqQ96s")
+_NAME: Final = 96
+"""Bytes of a name that are kept."""
+_ENTRY: Final = struct.Struct(f"<QqqQ{_NAME}s")
 """Number (0: none), status, step, thread, name."""
 _NUMBER: Final = struct.Struct("<Q")
 _RESULT: Final = struct.Struct("<q")
 _ENTRIES: Final = 512
 """The last so many calls are kept."""
 SIZE: Final = _HEAD.size + _ENTRY.size * _ENTRIES
+_CUT: Final = "…".encode()
+"""In place of what does not fit, as in `one_line`."""
 _OPEN: Final = -(1 << 63)
 """In place of a status: the call has not returned."""
 
@@ -71,7 +76,9 @@ class CallLog:
         _HEAD.pack_into(self._memory, self._at, next(self._begun), self._last)
 
     def begin(self, name: bytes) -> int:
-        """A call begins; what `end` is to be given."""
+        """A call begins; what `end` is to be given. A name that does not fit ends with the mark of a cut."""
+        if len(name) > _NAME:
+            name = cut(name, _NAME - len(_CUT)) + _CUT
         self._last = number = next(self._numbers)
         place = _place(self._at, number)
         _ENTRY.pack_into(self._memory, place, number, _OPEN, self._step, get_ident(), name)
