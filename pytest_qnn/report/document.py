@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand, Subject
-from pytest_qnn.core.verdict import Finding, Verdict
+from pytest_qnn.core.verdict import Finding, Further, Verdict, case_file
 from pytest_qnn.report import causes, crash, failure
 from pytest_qnn.state import Description, Session
 
@@ -246,21 +246,24 @@ def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
         "only_in_company": verdict.only_in_company,
         "violation": finding and _violation(finding),
         "case": finding and _case(finding),
-        "further": [
-            {
-                "verdict": each.outcome.value,
-                "violation": _violation(each.finding),
-                "case": _case(each.finding),
-                **({"flaky": each.flaky} if each.flaky else {}),
-                **({"file": each.file} if each.file else {}),
-            }
-            for each in verdict.further
-        ],
+        "further": [_further(verdict, number, each) for number, each in enumerate(verdict.further, 2)],
         "replay": verdict.replay,
         "explain": failure.explain(verdict.rule) if finding else "",
         "folder": verdict.folder,
         "files": [{"name": name, "what": what} for name, what in verdict.files.items()],
         "traceback": verdict.traceback,
+    }
+
+
+def _further(verdict: Verdict, number: int, one: Further) -> dict[str, Any]:
+    """What else broke the rule; ``number``: its place among the verdict's findings, as of `case_file`."""
+    file = one.file or (f"{verdict.folder}/{case_file(number)}" if verdict.folder else "")
+    return {
+        "verdict": one.outcome.value,
+        "violation": _violation(one.finding),
+        "case": _case(one.finding),
+        **({"flaky": one.flaky} if one.flaky else {}),
+        **({"file": file} if file else {}),
     }
 
 

@@ -72,6 +72,9 @@ def test_each_has_a_case_file_that_replays(run: pytest.RunResult, pytester: pyte
     files = {file["name"]: file["what"] for file in rule_of_report()["files"]}
     assert files["case-2.json"] == "a further finding under the rule, as data: replay this file"
     (case,) = Path(".pytest-qnn").glob("*/REG-17/case-2.json")
+    (further,) = rule_of_report()["further"]
+    assert f".pytest-qnn/{further['file']}" == str(case)
+    assert f"case in <code>{case}</code>" in Path("out.html").read_text()
     again = pytester.runpytest_inprocess(f"--qnn-replay={case}")
     again.stdout.fnmatch_lines(["*STILL FAILS*"])
     assert len([*Path("corpus").glob("REG-17-*.json")]) == 2
