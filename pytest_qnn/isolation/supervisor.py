@@ -20,6 +20,7 @@ they have answered; no other rule's cases are spoilt by it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import resource
@@ -64,6 +65,8 @@ _REMOVING = 5.0
 """Times of a case, in processor time, after which what a case has left is not removed before the next one."""
 _REMOVING_ON_THE_CLOCK = 20.0
 """The same by the clock: others may have the processors, or the disk."""
+_DESCRIPTORS = 32
+"""What the supervisor opens for two children, and a child for an ordinary case, with room to spare."""
 _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
@@ -103,15 +106,15 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
     before = process_state.look()
     try:
         worker = make_worker(spec)
-    except Unusable as error:
-        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
-        return
-    except Exception:
-        own = f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
-        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=own)), None)
+        _restore(before)
+        _check_descriptors()
+    except Exception as error:
+        told = _why_unusable(error)
+        with contextlib.suppress(OSError):  # the connection needs a descriptor, and there may be none left
+            os.close(0)
+        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=told)), None)
         return
     leftovers = Leftovers(handover.queues) if handover.apart else None
-    _restore(before)
     # After the target, whose own handlers ours runs before. Forks inherit it.
     crash_handler.install()
     ready = wire.Ready(
@@ -144,6 +147,23 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
 
     loaded = Loaded(make, ahead, leftovers, library)
     _Server(connection, timeout, directory, stderr, loaded)(ready)
+
+
+def _check_descriptors() -> None:
+    """Check that enough descriptors are left for what is made for a case. Raises OSError."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(_DESCRIPTORS):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+
+
+def _why_unusable(error: Exception) -> str:
+    """Why the target was not loaded, or has left its process nothing to work with."""
+    if isinstance(error, Unusable):
+        return str(error)
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"it uses up the descriptors of its process, which may have {most}, while it is loaded"
+    return f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
 
 
 Make = Callable[[Iterable[int]], ChildProcess]

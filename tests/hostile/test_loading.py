@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -96,6 +97,19 @@ def test_the_same_in_a_fresh_interpreter(tmp_path: Path, name: str) -> None:
         assert death.detail == "the process died of SIGABRT"
     finally:
         target.close()
+
+
+@pytest.mark.parametrize("left", [0, later(5), later(20)])
+def test_a_library_that_uses_up_descriptors_while_it_is_loaded_is_refused_for_that(
+    tmp_path: Path, left: int
+) -> None:
+    on_load = f"while(dup(0)>=0);for(int i=0;i<{left};++i)close(1000-i);"
+    limit = "setrlimit(RLIMIT_NOFILE,&(struct rlimit){1024,1<<19});"
+    library = qnn_library(tmp_path, "", on_load=limit + on_load, before=BEFORE)
+    with pytest.raises(TargetUnusable) as refused:
+        open_memory_target(str(library), "emulated", "fork", LIMIT)
+    why = r"it uses up the descriptors of its process, which may have \d+, while it is loaded"
+    assert re.search(f"{why}$", str(refused.value))
 
 
 @pytest.mark.parametrize("orphaned", [later(0), 1])
