@@ -231,12 +231,16 @@ def is_path(spec: str) -> bool:
 def resolved(spec: str, on: str = HERE) -> str:
     """A path made absolute (children run in folders of their own); other specifications as they are.
 
-    One of another machine (``on``) is absolute, and what its links lead to is not known here.
+    Its links stay: what a library needs may lie beside the link, where the loader looks for ``$ORIGIN``
+    (ld.so(8)). But what /proc and /dev lead to is another file in another process.
+
+    One of another machine (``on``) is absolute.
     """
     proxy, path = unwrapped(spec)
     if on != HERE or not is_path(spec) or is_soname(path):
         return spec
-    return f"{proxy}{Path(path).resolve()}"
+    made = Path(path).absolute()
+    return f"{proxy}{made.resolve() if made.parts[1] in ('proc', 'dev') else made}"
 
 
 def sentence(flag: str, name: str, error: Unusable) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import processes
 from pytest_qnn.isolation.target import TargetUnusable
+from pytest_qnn.qnn.runner.library import open_library
 from pytest_qnn.qnn.target import open_memory_target
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -97,6 +99,43 @@ def test_the_same_in_a_fresh_interpreter(tmp_path: Path, name: str) -> None:
         assert death.detail == "the process died of SIGABRT"
     finally:
         target.close()
+
+
+@pytest.mark.parametrize("way", ["absolute", "relative", "/proc/self/cwd"])
+def test_a_link_to_a_library_is_loaded_as_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A folder of links: what the library needs lies beside the link, where ``$ORIGIN`` leads."""
+    on_load = 'if(!dlopen("$ORIGIN/libneighbour.so",RTLD_NOW))abort();'
+    loads = {"on_load": on_load if way != "/proc/self/cwd" else ""}
+    library = qnn_library(tmp_path, "", before="#include <dlfcn.h>\n", **loads)
+    folder = tmp_path / "vendor" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libqnn.so").symlink_to(library)
+    (folder / "libneighbour.so").symlink_to(qnn_library(tmp_path, ""))
+    monkeypatch.chdir(folder)
+    named = {"absolute": str(folder / "libqnn.so"), "relative": "libqnn.so"}.get(way, f"{way}/libqnn.so")
+    wanted = library if way == "/proc/self/cwd" else folder / "libqnn.so"
+    for mode in ("fork", "spawn"):
+        target = open_memory_target(named, "emulated", mode, 5.0)
+        try:
+            assert target.run(HARMLESS).death is None
+            found = target.provenance()
+            assert found["library"] == target.spec == str(wanted)
+            assert found["library_sha256"] == hashlib.sha256(library.read_bytes()).hexdigest()
+        finally:
+            target.close()
+
+
+@pytest.mark.parametrize("beside", ["link", "library"])
+def test_the_system_library_is_found_beside_a_link_or_what_it_leads_to(tmp_path: Path, beside: str) -> None:
+    library, folder = qnn_library(tmp_path, ""), tmp_path / "vendor"
+    folder.mkdir()
+    link = folder / "libqnn.so"
+    link.symlink_to(library)
+    system = (folder if beside == "link" else tmp_path) / "libQnnSystem.so"
+    system.touch()
+    assert open_library(str(link)).system == str(system)
 
 
 @pytest.mark.parametrize("left", [0, later(5), later(20)])

@@ -61,15 +61,19 @@ def open_library(path: str) -> QnnEntry:
     if not hasattr(library, SYMBOL):
         kind = library_kinds.told(functools.partial(hasattr, library))
         raise QnnUnusable(f"{path} is no QNN backend: it does not export {SYMBOL}{kind}")
-    entry = QnnEntry(
-        GetProviders((SYMBOL, library)), library, str(Path(path).with_name("libQnnSystem.so")), path
-    )
+    entry = QnnEntry(GetProviders((SYMBOL, library)), library, _system_of(path), path)
     code, found = providers(entry)
     if code:
         raise QnnUnusable(f"{path} yields no provider: {SYMBOL} returned {code}")
     if not found:
         raise QnnUnusable(f"{path} yields no provider: {SYMBOL} succeeded with an empty list")
     return entry
+
+
+def _system_of(path: str) -> str:
+    """The System library beside a backend; of a link without one, that beside what it leads to."""
+    beside = Path(path).with_name("libQnnSystem.so")
+    return str(beside if beside.exists() else Path(path).resolve().with_name(beside.name))
 
 
 def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
