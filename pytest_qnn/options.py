@@ -320,7 +320,7 @@ class Options:
     given: frozenset[str] = frozenset()
     """Flags that the command line or the ini file gave."""
     files: frozenset[str] = frozenset()
-    """Files that the command line or the ini file names to be loaded, with links resolved."""
+    """Files that the command line or the ini file names to be loaded: absolute, their links as they are."""
 
     @property
     def halves(self) -> frozenset[str]:
@@ -413,7 +413,7 @@ class _Source:
         yield from ((_CHAIN_FLAGS[kind], text) for kind, text in self.chain)
 
     def files(self) -> Iterator[str]:
-        """Everything in its values that is a path of something to load, with links resolved.
+        """Everything in its values that is a path of something to load, as it is named, made absolute.
 
         Raises:
             BadOption: a value or such a path is not UTF-8: it is sent to child processes and to reports.
@@ -424,7 +424,7 @@ class _Source:
             if split:
                 path = forms.named_file(flag, split[1], elsewhere=self.elsewhere)
                 forms.utf8(flag, path, "the path of a library")
-                yield path
+                yield path if path == split[1] else os.path.join(os.getcwd(), split[1])
 
 
 def read(
@@ -802,7 +802,9 @@ def _selects_target(flag: str) -> bool:
 
 
 def real_path(flag: str, value: Any, files: frozenset[str], *, elsewhere: bool = False) -> Any:
-    """The value of an option out of a case file, the path in it, if there is one, with links resolved.
+    """The value of an option out of a case file, the path in it, if there is one, as the user names that file.
+
+    Not as the case file does: beside a link of its author's may be other files that the library loads.
 
     Raises:
         BadOption: it names a file that is not among ``files``, which the user has named.
@@ -812,12 +814,13 @@ def real_path(flag: str, value: Any, files: frozenset[str], *, elsewhere: bool =
         return value
     before, path = split
     real = forms.named_file(flag, path, elsewhere=elsewhere)
-    if real not in files:
+    named = sorted(each for each in files if forms.named_file(flag, each, elsewhere=elsewhere) == real)
+    if not named:
         raise BadOption(
             f"the case file names the file {path!r}, and has none loaded by itself; "
             f"name it on the command line: {flag}={value}"
         )
-    return f"{before}{real}"
+    return f"{before}{named[0]}"
 
 
 def _variables(command: _Source, case: _Source, ini: _Source) -> tuple[str, ...]:

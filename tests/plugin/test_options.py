@@ -273,10 +273,12 @@ def test_a_case_file_may_name_what_the_user_names_by_whatever_way(tmp_path: Path
         "--tflite-delegate=" + str(library), case_file=(f"--qnn-backend=proxy:{tmp_path / 'link.so'}",)
     )
     assert of_file.backend == f"proxy:{library}"
+    by_link = parse(f"--qnn-rpcmem={tmp_path / 'link.so'}", case_file=(f"--qnn-backend={library}",))
+    assert by_link.backend == str(tmp_path / "link.so")
     of_ini = parse(
         ini={"qnn_rpcmem": "link.so"}, folder=tmp_path, case_file=(f"--tflite-delegate={library}",)
     )
-    assert of_ini.delegates == ((str(library), ()),)
+    assert of_ini.delegates == ((str(tmp_path / "link.so"), ()),)
 
 
 def test_an_rpcmem_may_be_a_name_that_the_loader_looks_for(tmp_path: Path) -> None:
