@@ -802,7 +802,7 @@ def _selects_target(flag: str) -> bool:
 
 
 def real_path(flag: str, value: Any, files: frozenset[str], *, elsewhere: bool = False) -> Any:
-    """The value of an option out of a case file, the path in it, if there is one, as the user names that file.
+    """The value of an option out of a case file; a path in it is the one that the user names that file by.
 
     Not as the case file does: beside a link of its author's may be other files that the library loads.
 

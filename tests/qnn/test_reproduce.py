@@ -24,11 +24,14 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
     ContextCreate,
+    ContextFree,
     Execute,
     Free,
+    GetBinary,
     MemoryCase,
     Prepare,
     Restart,
+    ToFd,
 )
 from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.reproduce.observed import Where, observations
@@ -170,6 +173,20 @@ def test_what_a_target_says_stays_in_its_comment_and_its_string(tmp_path: Path) 
     case = MemoryCase((Alloc('b0"; */ #error\n', 8),))
     text = reproduce.program(case, MemoryTrace(death=Death("signal", "SIGSEGV", 0)), said)
     built(tmp_path, text)
+
+
+TAKEN = ("linux", "unix", "div", "signal", "log2", "j0", "y1", "i386", "stdin", "errno", "main", "set")
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_name_that_c_has_for_something_else_is_written_otherwise(tmp_path: Path, name: str) -> None:
+    steps = (Alloc(name, 4096), ToFd(name), ContextCreate(f"{name}_t"), ContextFree(f"{name}_t"), Free(name))
+    context = (ContextCreate(name), GetBinary(name, f"{name}_b"), ContextFree(name))
+    for case in (MemoryCase(steps), MemoryCase(context)):
+        text = reproduce.program(
+            case, MemoryTrace(death=Death("signal", "SIGSEGV", len(case.steps) - 1)), SAID
+        )
+        built(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["*/", "/* ", "\\", "a\nb", "??/", "???/", "?????/", "\x1b[31m", "é"])

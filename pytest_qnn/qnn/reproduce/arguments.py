@@ -13,7 +13,7 @@ from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.reproduce import structures
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.recorder import BEHIND, Recorder
-from pytest_qnn.qnn.reproduce.text import NotWritten, literal
+from pytest_qnn.qnn.reproduce.text import NotWritten, literal, of_case
 from pytest_qnn.qnn.runner.asynchronous import _waiting
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.graphs import GUARD
@@ -533,7 +533,7 @@ class Arguments:
         if isinstance(step, case.GetBinary):
             told = recorder.facts[Where(recorder.index, "value:0")]
             missing = f" - {step.missing}" if step.missing else ""
-            name = recorder.names.free(step.binary)
+            name = recorder.names.free(of_case(step.binary))
             recorder.globals.append(f"static unsigned char* {name};")
             self._space_expression = f"{told}{missing}" if size else "0"
             recorder.line(f"if ({told} > (1u << 30)) break; /* no size that can be */")
@@ -681,7 +681,7 @@ class Arguments:
             if held:
                 recorder.line(f"memcpy({held}, {room}, {size});")
             return room, size
-        name = held or recorder.names.free(step.section)
+        name = held or recorder.names.free(of_case(step.section))
         less = {"raw": 0, "handle": 0, "short": 1}.get(step.memory)
         offered = "0" if less is None else f"{size} - {less}" if less else size
         behind = f"{size} + {BEHIND}" if less is None else str(BEHIND + less)
@@ -697,7 +697,7 @@ class Arguments:
             recorder.fact("data:0", f"{name}\0{size}")
             return name, size
         # The memory is given back at the end of the step.
-        copy, count = recorder.names.free(step.section), recorder.names.free("overrun")
+        copy, count = recorder.names.free(of_case(step.section)), recorder.names.free("overrun")
         recorder.globals += [f"static void* {copy};", f"static long {count};"]
         recorder.scribbles += [f"{copy} = copy_of({held}, {size});", f"{count} = {overrun};"]
         recorder.fact("section", copy)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pytest_qnn.qnn.cases import case
-from pytest_qnn.qnn.reproduce.text import Names
+from pytest_qnn.qnn.reproduce.text import Names, of_case
 
 
 class Writer(Protocol):
@@ -59,7 +59,7 @@ class Lists:
         call = f"notifications({first}, {len(made)}, !code)"
         writer.scribbles += [f"{told} = {call};", f"if ({amiss}) break;"]
         for number, each in enumerate(made, first):
-            name = writer.names.free(step.context if number == last else "ahead")
+            name = writer.names.free(of_case(step.context) if number == last else "ahead")
             writer.globals.append(f"static void* {name} = UNTOUCHED;")
             writer.scribbles.append(f"if (!code) {name} = entries[{number}].context;")
             self._awaited.append((each, name))

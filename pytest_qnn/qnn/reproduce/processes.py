@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pytest_qnn.qnn.cases import case
-from pytest_qnn.qnn.reproduce.text import Names
+from pytest_qnn.qnn.reproduce.text import Names, of_case
 
 
 class Writer(Protocol):
@@ -82,7 +82,7 @@ class Processes:
         writer = self._writer
         if binary not in self._binaries:
             return
-        name, size = writer.names.free(binary), writer.names.free(f"{binary}_size")
+        name, size = writer.names.free(of_case(binary)), writer.names.free(f"{of_case(binary)}_size")
         writer.globals += [f"static unsigned char* {name};", f"static uint64_t {size};"]
         writer.line(f"{name} = taken_over({self._binaries[binary]}, &{size});")
         writer.binaries[binary] = (name, size)

@@ -18,7 +18,7 @@ from pytest_qnn.qnn.reproduce.lists import Lists
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
 from pytest_qnn.qnn.reproduce.refused.statements import Refusals
-from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
+from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of, of_case
 from pytest_qnn.qnn.reproduce.threads import Threads
 from pytest_qnn.qnn.reproduce.touched import TouchedMemory
 from pytest_qnn.qnn.runner.buffers import CLOSED_FD, data_of
@@ -459,11 +459,11 @@ class Recorder:
         """The name for the handle that a call gives: that of the case, where it has one."""
         step = self.step
         if call == "contextCreate" and isinstance(step, case.ContextCreate):
-            return step.context
+            return of_case(step.context)
         if isinstance(step, case.ContextFromBinary | case.ContextWithCallback) and call.startswith("context"):
-            return step.context
+            return of_case(step.context)
         if call in ("graphCreate", "graphRetrieve") and isinstance(step, case.Prepare | case.Retrieve):
-            return step.graph
+            return of_case(step.graph)
         return _NAMES.get(call, "handle")
 
     # Shared memory
@@ -477,7 +477,7 @@ class Recorder:
     def _allocated(self, function: str, arguments: tuple[int, ...], pointer: int) -> None:
         self.uses_rpcmem = True
         step = self.step
-        wanted = step.buffer if isinstance(step, case.Alloc | case.AllocNeeded) else "block"
+        wanted = of_case(step.buffer) if isinstance(step, case.Alloc | case.AllocNeeded) else "block"
         name = self.names.free(wanted)
         self.globals.append(f"static void* {name};")
         heap, flags, size = arguments
@@ -504,7 +504,7 @@ class Recorder:
 
     def own(self, step: case.Alloc | case.AllocNeeded, pointer: int, fd: int, size: int) -> None:
         """Memory of the client's own was made."""
-        name, number = self.names.free(step.buffer), self.names.free(f"fd_{step.buffer}")
+        name, number = self.names.free(of_case(step.buffer)), self.names.free(f"fd_{of_case(step.buffer)}")
         self.globals += [f"static void* {name};", f"static int {number};"]
         amount = self._amount(size)
         self.line(f"{name} = own_memory({amount}, &{number});")

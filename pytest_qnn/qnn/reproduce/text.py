@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 
 class NotWritten(Exception):  # noqa: N818 - a property of the case, not an error of ours
@@ -48,6 +49,22 @@ _RESERVED = frozenset(
     }
 )
 """Keywords, and functions of the headers that a program includes."""
+
+
+_GENERATED = re.compile("[a-ik-xz][0-9]{1,2}|late")
+"""Names in generated cases, which no header has; ``j0``, ``y1`` and their like are functions."""
+
+
+def of_case(name: str) -> str:
+    """A case's name for something, as a beginning of a C identifier that no header has for something else.
+
+    An author's case may have any: ``linux`` and ``unix`` are macros of compilers, ``div`` is a function.
+    """
+    return name if _GENERATED.fullmatch(name) else f"{name[:_LONGEST]}_"
+
+
+_LONGEST: Final = 30
+"""Characters: of a longer identifier the end, which tells it from others, would be cut."""
 
 
 class Names:
