@@ -172,7 +172,8 @@ def _command(folder: Path, passed: Sequence[str]) -> list[str]:
     own = [f"{flag}={value}" for flag, value in default.items() if flag not in given]
     return [
         *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_qnn.plugin", "-p", "no:cacheprovider"),
-        *("-c", str(folder / _INI), f"--rootdir={folder}", "--noconftest", "-ra"),
+        # Not --rootdir, in which pytest replaces $VARIABLES: it is the folder of the ini file.
+        *("-c", str(folder / _INI), "--noconftest", "-ra"),
         *("--pyargs", "pytest_qnn.conformance", f"--qnn-seed={installed.seed}", *own, *passed),
         f"--qnn-certify={folder / bundle.ANSWERS}",
         f"--qnn-report={folder / bundle.REPORT}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from pytest_qnn import commands
 from pytest_qnn.commands import certify
 from pytest_qnn.core.verdict import Level
 from pytest_qnn.session.certification import bundle, release, statement, text
-from pytest_qnn.session.certification.verify import Findings
+from pytest_qnn.session.certification.verify import Findings, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -193,6 +194,29 @@ def test_what_could_not_be_written_is_what_is_said(
     monkeypatch.setattr(certify, "_run", run)
     assert commands.main(["certify", "--to", str(tmp_path / "new")]) == commands.USAGE_ERROR
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"the run ended with exit status 3: {why}")
+
+
+def test_a_folder_may_have_any_name_and_the_printed_command_is_what_is_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a$HOME `b` 'c' \"d\" *"
+    assert commands.main(["certify", "--to", str(folder), *TRIAL[1:]]) == 3
+    printed = capfd.readouterr().err.splitlines()[0]
+    assert f"--qnn-report={folder}/report.json" in shlex.split(printed)
+    assert verify(folder).false == []
+
+
+def test_a_statement_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(certify, "_run", lambda *_: 0)
+    monkeypatch.setattr(certify, "_stated", full)
+    assert commands.main(["certify", "--to", str(tmp_path)]) == commands.USAGE_ERROR
+    why = "what is stated cannot be written: No space left on device"
+    assert capsys.readouterr().err == f"certify: --to: {tmp_path}: {why}\n"
 
 
 SUITE = (
