@@ -79,8 +79,11 @@ def main(arguments: Sequence[str]) -> int:
         stated = _stated(folder)
         files.replace(folder / bundle.STATEMENT, _json(stated))
         bundle.seal(folder)
-    except (OSError, bundle.BadBundle) as error:
+    except bundle.BadBundle as error:
         return refuse("certify", str(error))
+    except OSError as error:
+        why = f"what is stated cannot be written: {error.strerror or error}"
+        return refuse("certify", f"--to: {folder}: {why}")
     installed = release.frozen()
     missing = statement.shortcomings(stated, installed)
     violated = statement.violated(stated, release.errata(installed.release))
