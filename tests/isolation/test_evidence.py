@@ -29,6 +29,7 @@ from pytest_qnn.native import machine_code
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import open_delegate_target
 
@@ -298,6 +299,31 @@ def test_of_a_delegate_the_callback_is_known(delegate: Path, where: str) -> None
     assert death is not None
     assert died(death).where == where
     assert "Prepare of delegate 0" in [call.name for call in death.evidence.calls]
+
+
+_NODES = "nodes 0 (ADD), 1 (MUL)"
+_WARM = "allocating tensors, or in the invokes that its history asks for"
+_PAST = "before the case's first step, where its history is carried out"
+
+
+@pytest.mark.parametrize(
+    ("history", "where"),
+    [
+        (History(used=1), f"in Interpreter.invoke, {_PAST}"),
+        (History(repeated=1), f"in invoke of kernel 0, {_NODES}, {_PAST}"),
+        (
+            History(warm=1),
+            f"in invoke of kernel 0, {_NODES}, {_WARM}",
+        ),
+    ],
+    ids=["used", "repeated", "warm"],
+)
+def test_of_a_death_in_a_history_that_is_known(tmp_path: Path, history: History, where: str) -> None:
+    library = delegate_library(tmp_path, on_invoke=SEGV)
+    with closing(open_delegate_target([(str(library), {})], "auto", "fork", 5.0)) as target:
+        death = target.run(DelegateCase(GRAPH, (Application(),), history=history)).death
+    assert death is not None
+    assert died(death).where == where
 
 
 def test_the_log_keeps_the_last_calls_of_the_case(tmp_path: Path) -> None:

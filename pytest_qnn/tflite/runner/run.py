@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -208,15 +208,20 @@ def ordered(chain: Sequence[DelegateFactory], number: int) -> Sequence[DelegateF
     return next(itertools.islice(itertools.permutations(chain), number % math.factorial(len(chain)), None))
 
 
+IN_HISTORY: Final = "before the case's first step, where its history is carried out"
+"""The place of what came before a case that has a history."""
+
+
 def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
     """What `run_delegate_case` was doing when it last called ``on_phase(phase)``."""
     applications = sum(chain_length if step.who == "target" else 1 for step in case.applications)
     if phase < 0:
-        return "before the first delegate"
+        return "before the first delegate" if case.history is None else IN_HISTORY
     if phase < applications:
         return f"applying delegate {phase}"
     if phase == applications:
-        return "allocating tensors"
+        warm = case.history is not None and case.history.warm
+        return "allocating tensors" + (", or in the invokes that its history asks for" if warm else "")
     invoke = phase - applications - 1
     return f"invoke {invoke}" if invoke < case.invokes else "destroying the interpreter"
 

@@ -28,7 +28,7 @@ from pytest_qnn.tflite.controls import around, controls
 from pytest_qnn.tflite.controls.large import of_samples
 from pytest_qnn.tflite.controls.refused import of_refusals
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.runner.run import phase_name
+from pytest_qnn.tflite.runner.run import IN_HISTORY, phase_name
 from pytest_qnn.tflite.runner.spec import CODEC
 from pytest_qnn.tflite.target.deaths import described
 from pytest_qnn.tflite.target.histories import of_histories
@@ -186,6 +186,8 @@ def _place(case: Any, chain_length: int, step: int) -> str:
     """The step or phase in words; ``chain_length``: delegates that the target consists of."""
     if isinstance(case, DelegateCase):
         return phase_name(case, chain_length, step)
+    if isinstance(case, ScriptCase) and case.history is not None and step < 0:
+        return IN_HISTORY
     steps = flat(case.steps) if isinstance(case, ScriptCase) else case.steps
     if step == len(steps):
         return "destroying what is left"
