@@ -240,7 +240,7 @@ def resolved(spec: str, on: str = HERE) -> str:
     if on != HERE or not is_path(spec) or is_soname(path):
         return spec
     made = Path(path).absolute()
-    return f"{proxy}{made.resolve() if made.parts[1] in ('proc', 'dev') else made}"
+    return f"{proxy}{made.resolve() if made.parts[1:2] in (('proc',), ('dev',)) else made}"
 
 
 def sentence(flag: str, name: str, error: Unusable) -> str:
