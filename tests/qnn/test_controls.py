@@ -183,6 +183,50 @@ def test_what_is_declared_is_asked_twice_where_a_case_relies_on_it() -> None:
     assert {control.explains for control in asked} == {(FalseDeclaration,)}
 
 
+REFUSED_EXECUTES = {
+    "null": (Execute("g3", (Binding("handle", "NULL"), Binding())), ["EXE-03"]),
+    "null-output": (Execute("g3", (Binding(), Binding("handle", "NULL"))), ["EXE-03", "EXE-03"]),
+    "short": (Execute("g3", (Binding(short=1), Binding())), ["EXE-03"]),
+    "no-memory-type": (Execute("g3", (Binding(mem_type=77), Binding())), ["EXE-03"]),
+    "never-made": (Execute("g3", (Binding("handle", "BOGUS"), Binding())), ["EXE-03"]),
+    "too-small": (Execute("g3", (Binding("handle", "h3"), Binding())), ["EXE-03"]),
+    "twice": (Execute("g3", (Binding(), Binding()), inputs=(0, 0)), ["EXE-03", "EXE-16", "EXE-16"]),
+    "of-another": (Execute("g3", (Binding(of="g4"), Binding())), ["EXE-03", "EXE-16", "EXE-16"]),
+    "ended": (Execute("g3", (Binding("handle", "h2"), Binding())), ["EXE-03", "EXE-04"]),
+    "in-order": (Execute("g3", (Binding("handle", "h1"), Binding())), []),
+    "in-order-raw": (Execute("g3", (Binding(), Binding()), inputs=(0,), outputs=(1,)), []),
+}
+
+
+def with_execute(execute: Execute) -> MemoryCase:
+    """Memory that lives, that ended and that is too small; then the execute."""
+    made = (ContextCreate("c7"), Prepare("g3", "c7", "Relu", "FLOAT_32", (2, 3)))
+    memory = (Alloc("b1", 24), Register("c7", (Descriptor("b1", (2, 3), "FLOAT_32"),), ("h1",)))
+    ended = (Alloc("b2", 24), Register("c7", (Descriptor("b2", (2, 3), "FLOAT_32"),), ("h2",)))
+    small = (Alloc("b3", 24), Register("c7", (Descriptor("b3", (5,), "FLOAT_32"),), ("h3",)))
+    return MemoryCase((*made, *memory, *ended, *small, Deregister(("h2",)), execute))
+
+
+@pytest.mark.parametrize("name", REFUSED_EXECUTES)
+def test_a_death_behind_a_refused_execute_has_controls_with_such_ones(name: str) -> None:
+    """A lock that is kept where an execute is refused was the finding of every rule that met it."""
+    execute, owners = REFUSED_EXECUTES[name]
+    of_refused = [
+        control
+        for control in of_types(with_execute(execute), died=True)
+        if control.owners and control.owners[0] in ("EXE-03", "EXE-04", "EXE-16")
+    ]
+    # Twice: at the plainest, which is the same for all cases, and with the case's own operator.
+    assert [control.owners[0] for control in of_refused] == 2 * owners
+    with contextlib.closing(open_memory_target("reference", "emulated", "off", 5.0)) as target:
+        for control in of_refused:
+            trace = target.run(control.case)
+            assert trace.steps[-1].code == 0
+            assert catalogue()[control.owners[0]].check(control.case, trace).count == 1
+            facts = MemoryFacts(operators=(("Relu", "FLOAT_32"), ("ElementWiseAdd", "UFIXED_POINT_8")))
+            assert around(facts, control.case) is facts  # it refuses whatever the operator is
+
+
 def test_properties_are_asked_one_by_one() -> None:
     flow = (CONTEXT, GRAPH, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0", defer=True))
     found = of_types(MemoryCase((*flow, ContextProperty("c1", (3, 1)))), died=False)

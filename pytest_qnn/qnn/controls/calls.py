@@ -38,6 +38,7 @@ from pytest_qnn.qnn.cases.case import (
     ThreadCall,
 )
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
+from pytest_qnn.qnn.controls.executes import has_refused_execute, refused_executes
 from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
 from pytest_qnn.qnn.controls.left import counted
 from pytest_qnn.qnn.controls.registrations import (
@@ -106,6 +107,8 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
             yield Control(MemoryCase(steps), (owner,), _CALLS)
+    for steps, owner in refused_executes(case, types):
+        yield Control(MemoryCase(steps), (owner,))
     yield from _alone(case)
     # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
     # in them is in an ordinary session.
@@ -275,6 +278,8 @@ def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
     used = {(step.op, step.dtype) for step in case.steps if isinstance(step, Prepare)}
     threads = [step for step in case.steps if isinstance(step, Parallel)]
     used |= {(op, step.dtype) for step in threads for op in step.ops or (step.op,)}
+    if has_refused_execute(case):
+        return facts  # what is refused is wrong, whatever the operator is
     if any(isinstance(step, Register) for step in case.steps):
         return facts  # memory is wrong, and not the operator, which was right with raw memory before
     left = tuple(pair for pair in facts.operators if pair not in used)

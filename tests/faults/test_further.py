@@ -1,0 +1,36 @@
+"""Each further fault in the example backend is found by its owner, and nobody else is accused of it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
+
+from benchmarks import blame  # noqa: E402
+from pytest_qnn.rules import catalogue  # noqa: E402
+from tests.faults import faults  # noqa: E402
+from tests.faults.further import FURTHER  # noqa: E402
+
+sys.path.remove(str(ROOT))
+
+needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+
+MEETING = {
+    "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "EXE-12", "EXE-14", "QMG-11"),
+}
+"""Rules whose cases meet a fault: its owner, and those that were accused of it before."""
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("name", FURTHER)
+def test_a_fault_is_the_finding_of_its_owner_alone(name: str, tmp_path: Path) -> None:
+    fault = FURTHER[name]
+    library = faults.build(tmp_path, fault.subject, name, faults.replaced(name, fault))
+    target = blame.open_library(library, fault.subject, fault.timeout)
+    found = blame.judged_by((catalogue()[rule_id] for rule_id in MEETING[name]), target, 1)
+    assert (set(found.seen), found.unjudged) == ({fault.owner}, [])
