@@ -20,5 +20,23 @@ FURTHER: dict[str, Fault] = {
             ("static Object* objects;\n", "static Object* objects;\nstatic int keeps;\n"),
         ),
     ),
+    "qnn-dies-with-handles": Fault(
+        "memory",
+        "QnnGraph_execute with a live memory handle writes to a bad address.",
+        "EXE-01",
+        "    Memory* found = find(kMemory, (uintptr_t)given->pointer);\n",
+        "    Memory* found = find(kMemory, (uintptr_t)given->pointer);\n"
+        "    if (found) *(volatile int*)8 = 1;\n",
+    ),
+    "qnn-keeps-what-stands-before-a-middle": Fault(
+        "memory",
+        "A batch of which a descriptor between others is refused leaves those before it registered.",
+        "REG-08",
+        "      end(find(kMemory, out[i]));\n      out[i] = 0;\n",
+        "      if (is_last || !bad) end(find(kMemory, out[i]));\n      out[i] = 0;\n",
+        also=(
+            ("    while (i--) {\n", "    const int bad = i, is_last = i + 1 == size;\n    while (i--) {\n"),
+        ),
+    ),
 }
 """By name."""

@@ -105,6 +105,7 @@ def test_a_conforming_backend_is_right_in_all_of_them(case: MemoryCase, backend:
         ("shared-one-handle", HANDLES, "SHB-07"),
         ("shared-offset-ignored", HANDLES, "SHB-08"),
         ("shared-ascending", HANDLES, "SHB-09"),
+        ("shared-unmapped-first", HANDLES, "SHB-13"),
         ("execute-all-or-none", HANDLES, "EXE-02"),
         ("first-mode-only", HANDLES, "QMG-07"),
         ("hinted-rounds-down", HANDLES, "QMG-05"),

@@ -82,6 +82,8 @@ _CALLS = (
     ("QnnMem_deRegister", "DRG-01"),
 )
 """The same of all ordinary calls."""
+_BESIDE_EXECUTES = tuple(each for each in _CALLS if each[0] != "QnnGraph_execute")
+"""The same of those in which a death says nothing of the memory that a graph is executed with."""
 
 
 def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control]:
@@ -107,6 +109,8 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
             yield Control(MemoryCase(steps), (owner,), _CALLS)
+    for steps, owners in _behind_handles(case, types):
+        yield Control(MemoryCase(tuple(map(kept, steps))), owners[:1], _BESIDE_EXECUTES)
     for steps, owner in refused_executes(case, types):
         yield Control(MemoryCase(steps), (owner,))
     yield from _alone(case)
@@ -128,6 +132,22 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     for (op, dtype), owners in (operators or {("ElementWiseAdd", "UFIXED_POINT_8"): ()}).items():
         yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), owners, _CALLS)
     yield from _refused(case, types)
+
+
+def _behind_handles(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
+    """Executes with registered memory: of a graph that is the same for all cases, so that a hang is met once.
+
+    Then of each operator of the case, in the same shape, and last of its own graphs.
+    """
+    if not uses_handles(case):
+        return
+    plain = Prepare("g0", "c0")
+    own = list(dict.fromkeys((*_graphs(case), *_lived(case))))
+    alike = [msgspec.structs.replace(plain, op=each.op, dtype=each.dtype) for each in own if not each.terms]
+    yield from right_handles(case, list(dict.fromkeys((plain, *alike))), types)
+    for made in own:
+        yield with_handles(made), ("EXE-01",)
+        yield from right_structs(case, (made,))
 
 
 def _alone(case: MemoryCase) -> Iterator[Control]:

@@ -118,6 +118,10 @@ def right_handles(case: MemoryCase, graphs: Sequence[Prepare], types: Sequence[i
             yield from _in_one_buffer(_Run(made, CUSTOM, layout="up"), has)
         for kind in has.types:
             yield from _of_use(_Run(made, kind), has)
+        if has.offset and has.ends:
+            run = _Run(made, CUSTOM, layout="up")
+            ended = (Register("c0", (run.behind,), ("hs",)), Deregister(("hs",)))
+            yield run._replace(before=ended).steps(), ("SHB-13",)
 
 
 def _of_type(run: _Run, is_plainest: bool, has: Shown) -> Iterator[Owned]:
@@ -203,6 +207,11 @@ class _Run(NamedTuple):
         at = self.places[-1] - place if self.layout == "down" else place
         lead = ELEMENT_BYTES[made.dtype] if self.layout == "odd" else 0
         return Descriptor("b0", made.shape, made.dtype, self.kind, offset=at * size + lead)
+
+    @property
+    def behind(self) -> Descriptor:
+        """Of memory behind all tensors in one buffer."""
+        return Descriptor("b0", (1, 2, 2, 2), mem_type=self.kind, offset=len(self.places) * self._bytes)
 
     @property
     def _bytes(self) -> int:

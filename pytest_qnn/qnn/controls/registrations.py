@@ -99,7 +99,7 @@ def _to_the_end(one: Descriptor) -> tuple[AnyStep, ...]:
 
 
 def _right_batch(one: Descriptor) -> Iterator[Owned]:
-    """Two registrations in one call; and in one of which the second is bad, so that the first is none."""
+    """Registrations in one call; and in one of which one is bad, last, first or between, so that none is."""
     other = msgspec.structs.replace(one, buffer="b1")
     bad = msgspec.structs.replace(other, fd="minus-one")
     begin = (*_CONTEXT, Alloc("b0", _size(one)), Alloc("b1", _size(one)))
@@ -108,6 +108,10 @@ def _right_batch(one: Descriptor) -> Iterator[Owned]:
     yield (*begin, Register("c0", (bad,), ("h1",))), ("REG-13",)
     yield (*begin, Register("c0", (one, bad), ("h0", "h1")), Register("c0", (one,), ("h2",))), ("REG-08",)
     yield (*begin, Register("c0", (bad, one), ("h1", "h0")), Register("c0", (one,), ("h2",))), ("REG-08",)
+    third = msgspec.structs.replace(one, buffer="b2")
+    between = (Alloc("b2", _size(one)), Register("c0", (one, bad, third), ("h0", "h1", "h3")))
+    for each in (one, third):
+        yield (*begin, *between, Register("c0", (each,), ("h2",))), ("REG-08",)
 
 
 def _numbered_again(one: Descriptor) -> tuple[AnyStep, ...]:
