@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from tests.faults.faults import Fault
 
+_KEEPS = (
+    ("  (void)held;\n  pthread_mutex_unlock", "  (void)held;\n  if (keeps) return;\n  pthread_mutex_unlock"),
+    ("static Object* objects;\n", "static Object* objects;\nstatic int keeps;\n"),
+)
+"""The lock is kept once ``keeps`` is set."""
+
 FURTHER: dict[str, Fault] = {
     "qnn-keeps-its-lock": Fault(
         "memory",
@@ -15,10 +21,25 @@ FURTHER: dict[str, Fault] = {
         "  free(data);\n  return code;\n",
         "  free(data);\n  keeps = code == 6004;\n  return code;\n",
         timeout=1.0,
-        also=(
-            ("  (void)held;\n  pthread_mutex_unlock", "  if (keeps) return;\n  pthread_mutex_unlock"),
-            ("static Object* objects;\n", "static Object* objects;\nstatic int keeps;\n"),
-        ),
+        also=_KEEPS,
+    ),
+    "qnn-keeps-its-lock-in-register": Fault(
+        "memory",
+        "QnnMem_register that refuses a descriptor does not let go of the lock: the next call hangs.",
+        "REG-13",
+        "      out[i] = 0;\n    }\n    return code;\n",
+        "      out[i] = 0;\n    }\n    keeps = 1;\n    return code;\n",
+        timeout=1.0,
+        also=_KEEPS,
+    ),
+    "qnn-keeps-its-lock-in-deregister": Fault(
+        "memory",
+        "QnnMem_deRegister that refuses a handle does not let go of the lock: the next call hangs.",
+        "DRG-03",
+        "    if (!found) code = 8001;\n",
+        "    if (!found) code = 8001, keeps = 1;\n",
+        timeout=1.0,
+        also=_KEEPS,
     ),
     "qnn-dies-with-handles": Fault(
         "memory",

@@ -21,7 +21,9 @@ sys.path.remove(str(ROOT))
 needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
 MEETING = {
-    "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "EXE-12", "EXE-14", "QMG-11"),
+    "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "QMG-11"),
+    "qnn-keeps-its-lock-in-register": ("REG-13", "REG-08", "REG-14"),
+    "qnn-keeps-its-lock-in-deregister": ("DRG-03", "DRG-06"),
     "qnn-dies-with-handles": ("EXE-01", "EXE-02", "EXE-19", "ION-04", "QMG-02", "DRG-11", "REG-21", "REG-23"),
     "qnn-keeps-what-stands-before-a-middle": ("REG-08", "REG-22"),
 }

@@ -261,6 +261,34 @@ def test_a_death_behind_a_refused_execute_has_controls_with_such_ones(name: str)
             assert around(facts, control.case) is facts  # it refuses whatever the operator is
 
 
+GOOD = Descriptor("b1", (2, 3), "FLOAT_32")
+REFUSED_CALLS = {
+    "no-file": ((Register("c7", (msgspec.structs.replace(GOOD, fd="pipe"),), ("h1",)),), ["REG-13"]),
+    "twice": ((Register("c7", (GOOD,) * 2, ("h1", "h2")),), ["REG-13"]),
+    "again": ((Register("c7", (GOOD,), ("h1",)), Register("c7", (GOOD,), ("h2",))), ["REG-13"]),
+    "too-large": ((Register("c7", (msgspec.structs.replace(GOOD, shape=(7,)),), ("h1",)),), ["REG-13"]),
+    "no-context": ((Register("c8", (GOOD,), ("h1",)),), ["REG-13"]),
+    "no-handle": ((Deregister(("NULL",)),), ["DRG-03"]),
+    "ended-twice": ((Register("c7", (GOOD,), ("h1",)), Deregister(("h1", "h1"))), ["DRG-03"]),
+    "life": ((Lived("refused", "c7"),), ["REG-13", "DRG-03"]),
+    "in-order": ((Register("c7", (GOOD,), ("h1",)), Deregister(("h1",))), []),
+    "other-life": ((Lived("registrations", "c7"),), []),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CALLS)
+def test_a_death_behind_a_refused_memory_call_has_a_control_with_such_a_one(name: str) -> None:
+    steps, owners = REFUSED_CALLS[name]
+    given = MemoryCase((ContextCreate("c7"), Alloc("b1", 24), *steps))
+    found = [each for each in of_types(given, died=True) if each.owners in (("REG-13",), ("DRG-03",))]
+    assert [each.owners[0] for each in found] == owners
+    with contextlib.closing(open_memory_target("reference", "emulated", "off", 5.0)) as target:
+        for control in found:
+            trace = target.run(control.case)
+            assert trace.steps[-1].code == 0
+            assert catalogue()[control.owners[0]].check(control.case, trace).count == 1
+
+
 def test_properties_are_asked_one_by_one() -> None:
     flow = (CONTEXT, GRAPH, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0", defer=True))
     found = of_types(MemoryCase((*flow, ContextProperty("c1", (3, 1)))), died=False)

@@ -46,6 +46,7 @@ from pytest_qnn.qnn.controls.registrations import (
     UNSUPPORTED,
     kept,
     plain_descriptors,
+    refused_calls,
     registration,
     right_memory,
     right_structs,
@@ -111,7 +112,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
             yield Control(MemoryCase(steps), (owner,), _CALLS)
     for steps, owners in _behind_handles(case, types):
         yield Control(MemoryCase(tuple(map(kept, steps))), owners[:1], _BESIDE_EXECUTES)
-    for steps, owner in refused_executes(case, types):
+    for steps, owner in (*refused_calls(case), *refused_executes(case, types)):
         yield Control(MemoryCase(steps), (owner,))
     yield from _alone(case)
     # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary

@@ -79,11 +79,12 @@ def shown(case: MemoryCase, plainest: int) -> Shown:
         mixed=any(len(each) > 1 for each in kinds),
         raw={"raw"} in kinds,
         ends=bool(lived) or any(isinstance(step, Deregister) for step in case.steps),
-        fails=any(each.what == "refused" for each in lived) or any(map(_is_odd, descriptors)),
+        fails=any(each.what == "refused" for each in lived) or any(map(is_odd, descriptors)),
     )
 
 
-def _is_odd(one: Descriptor) -> bool:
+def is_odd(one: Descriptor) -> bool:
+    """Whether it has anything but a buffer of a kind that targets take."""
     return one.fd != "buffer" or one.size is not None or bool(one.null) or one.mem_type not in _OF_TYPE
 
 

@@ -27,9 +27,10 @@ from pytest_qnn.qnn.cases.case import (
     ToFd,
     Write,
 )
+from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
-from pytest_qnn.qnn.controls.handles import MOST_READ, Owned
+from pytest_qnn.qnn.controls.handles import MOST_READ, Owned, is_odd
 
 _CONTEXT = (ContextCreate("c0"),)
 _REGISTERED = ("REG-01", "REG-17", "REG-27", "IF-09", "CAP-03")
@@ -112,6 +113,56 @@ def _right_batch(one: Descriptor) -> Iterator[Owned]:
     between = (Alloc("b2", _size(one)), Register("c0", (one, bad, third), ("h0", "h1", "h3")))
     for each in (one, third):
         yield (*begin, *between, Register("c0", (each,), ("h2",))), ("REG-08",)
+
+
+def refused_calls(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """Where a case has memory calls that are to be refused: such a call, and one in order behind it."""
+    alive, registers, ends = Alive(), False, False
+    for step in case.steps:
+        registers |= isinstance(step, Register) and _is_refused(step, alive)
+        ends |= isinstance(step, Deregister) and _is_wrong(step, alive)
+        if isinstance(step, Lived | Churn) and step.what == "refused":
+            registers = True
+            ends |= isinstance(step, Lived)
+        alive.follow(step)
+    begin = (*_CONTEXT, Alloc("b0", _size(PLAIN)))
+    good = Register("c0", (PLAIN,), ("h0",))
+    if registers:
+        refused = Register("c0", (WRONG,), ("h1",))
+        yield (*begin, Alloc("b1", _size(PLAIN)), refused, good, Deregister(("h0",))), "REG-13"
+    if ends:
+        yield (*begin, good, Deregister((NULL,)), Deregister(("h0",))), "DRG-03"
+
+
+def _is_refused(step: Register, alive: Alive) -> bool:
+    """Whether a registration is to be refused, as far as that can be told from what lives."""
+    is_wrong = step.context not in alive.contexts or step.null_descriptors or step.null_handles
+    taken = {
+        (known.descriptor.buffer, known.descriptor.offset)
+        for known in alive.handles.values()
+        if known.context == step.context
+    }
+    spots = [(each.buffer, each.offset) for each in step.descriptors]
+    return (
+        is_wrong
+        or step.count is not None
+        or not taken.isdisjoint(spots)
+        or len(spots) > len(set(spots))
+        or any(not _fits(each, alive) for each in step.descriptors)
+    )
+
+
+def _fits(one: Descriptor, alive: Alive) -> bool:
+    size = alive.size_of(one.buffer)
+    is_plain = not (is_odd(one) or one.shape_config or one.data_type is not None) and 0 not in one.shape
+    return is_plain and size is not None and 0 <= one.offset <= size - nbytes(one.shape, one.dtype)
+
+
+def _is_wrong(step: Deregister, alive: Alive) -> bool:
+    """Whether a handle that is to end is none, or ends twice."""
+    given = step.handles
+    is_odd_call = step.null_handles or step.count is not None or len(given) > len(set(given))
+    return is_odd_call or any(handle not in alive.handles for handle in given)
 
 
 def _numbered_again(one: Descriptor) -> tuple[AnyStep, ...]:
