@@ -245,6 +245,18 @@ AnyCounts = (
 CountsT = TypeVar("CountsT", bound=Counts)
 
 
+class WrongBytes(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An output that was not right, of a step that executes many times."""
+
+    client: int
+    """Number of the context or the thread that it was in, from 0."""
+    wanted: bytes
+    """What raw memory and a context of its own give; where they give nothing, what the suite computes."""
+    seen: bytes
+    turn: int | None = None
+    """Number of the round, from 0; None: that is not known."""
+
+
 class StepSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one step of a `MemoryCase` gave; its handler in `pytest_qnn.qnn.runner` has the details."""
 
@@ -261,6 +273,8 @@ class StepSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Bytes read: outputs of an execute, or of a Read."""
     counts: AnyCounts | None = None
     """Numbers of the step's family; None: it left none."""
+    wrong: WrongBytes | None = None
+    """The first wrong output of a step that executes many times; None: there was none."""
     regions: tuple[tuple[int, int], ...] = ()
     """Observe: (address, resident bytes) of each mapping of the wanted size."""
     skipped: str = ""

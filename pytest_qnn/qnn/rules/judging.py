@@ -29,12 +29,13 @@ from pytest_qnn.qnn.cases.case import (
     Lived,
     MemoryCase,
     Observe,
+    QnnDType,
     Read,
     Register,
 )
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types, refused_call
 from pytest_qnn.qnn.model.codes import TYPE_KEYS, named, one_of
-from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.trace import LivedCounts, MemoryTrace, ProcessCounts, StepSeen
@@ -246,8 +247,27 @@ def demand_life(case: MemoryCase, trace: MemoryTrace, *calls: str) -> None:
         if isinstance(step, Lived) and seen.calls and seen.calls[0][0] in calls:
             call, code = seen.calls[0]
             number = seen.counted(LivedCounts).rounds + 1
+            where = f"step {index}, {call_name(step)} {described(msgspec.to_builtins(step))}"
+            if (wrong := wrong_output(seen, step.dtype, "context")) is not None:
+                raise FailedCall(f"round {number}: {AS_RAW}", wrong, where)
             what = call if call == WRONG_OUTPUT else f"{call} answers {named(code)}"
-            raise FailedCall(f"round {number} to go as the others", what, f"step {index}, {call_name(step)}")
+            raise FailedCall(f"round {number} to go as the others", what, where)
+
+
+AS_RAW = "the output that graphExecute with raw memory gives"
+
+
+def wrong_output(seen: StepSeen, dtype: QnnDType, of: str) -> str | None:
+    """The first wrong output of many executes, in words; None: there was none.
+
+    ``of``: what has executed, a context or a thread.
+    """
+    wrong = seen.wrong
+    if wrong is None:
+        return None
+    turn = "" if wrong.turn is None else f" in round {wrong.turn + 1}"
+    difference = differs(wrong.wanted, wrong.seen, dtype)
+    return f"graphExecute of {of} {wrong.client + 1}{turn} gave, {difference}"
 
 
 _PRECEDENCE = frozenset(

@@ -12,7 +12,7 @@ from pytest_qnn.core.search import Search
 from pytest_qnn.core.target import Control
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.isolation.host import call_threads
-from pytest_qnn.qnn.cases.case import MemoryCase, Parallel, ThreadCall
+from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Parallel, Read, ThreadCall
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.controls.calls import controls
@@ -20,7 +20,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.mutants import races, table
 from pytest_qnn.qnn.rules.qthr import rules
 from pytest_qnn.qnn.target import open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen, ThreadCounts
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen, ThreadCounts, WrongBytes
 from tests.faults import faults
 
 CALLS: tuple[ThreadCall, ...] = get_args(ThreadCall)
@@ -159,6 +159,9 @@ def test_any_other_answer_breaks_the_rule() -> None:
         judged(calls=(("memRegister", 0),), counts=ThreadCounts(2, 7))
     with pytest.raises(Violation, match="wrong output"):
         judged(calls=(("wrong output", 0),), counts=ThreadCounts(2, 7))
+    wrong = WrongBytes(1, b"\x01\x02", b"\x01\x05")
+    with pytest.raises(Violation, match="graphExecute of thread 2 gave, at byte 1: 05 instead of 02"):
+        judged(calls=(("wrong output", 0),), counts=ThreadCounts(2, 7), wrong=wrong)
     with pytest.raises(Unsupported, match="without other threads"):
         judged(skipped="without other threads, too, memRegister: 8005")
 
@@ -196,7 +199,10 @@ def test_a_death_in_threads_is_looked_for_without_other_threads_first() -> None:
     step = of(EACH, ("graphExecute",), ops=("Relu", "ElementWiseAdd"), own=True)
     found = list(controls(MemoryCase((step,)), (1,), died=True))
     alone = [each for each in found if isinstance(each.case.steps[0], Parallel)]
-    assert found[: len(alone)] == alone
+    # An execute with handles that dies is no matter of threads, and has an owner of its own.
+    begin = found.index(alone[0])
+    assert all(isinstance(each.case.steps[-1], Execute | Read) for each in found[:begin])
+    assert found[begin : begin + len(alone)] == alone
     assert all(each.case.steps[0].threads == 1 and each.owners == ("CTX-09",) for each in alone)
     calls = [each.case.steps[0].calls for each in alone]
     assert calls == [(("memRegister", "memDeRegister"),), (("memRegister",),), (EACH,), (("graphExecute",),)]

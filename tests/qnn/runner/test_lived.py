@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_qnn.core.engine import judge_case
@@ -11,6 +12,7 @@ from pytest_qnn.core.verdict import Examined, Violation
 from pytest_qnn.isolation.observe.process import snapshot
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import ContextCreate, Lived, Logged, MemoryCase, Observe
+from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
@@ -87,6 +89,32 @@ class ThirdTurn(ReferenceBackend):
 def test_a_wrong_output_is_told() -> None:
     seen = run(ContextCreate("c0"), Lived("turns", rounds=5), backend=ThirdTurn()).steps[1]
     assert (seen.calls, seen.counted(LivedCounts).rounds) == ((("wrong output", 0),), 1)
+    assert seen.wrong is not None
+    assert (seen.wrong.client, seen.wrong.turn, set(seen.wrong.seen)) == (0, 1, {0})
+    assert len(seen.wrong.wanted) == len(seen.wrong.seen)
+
+
+FACTS = MemoryFacts(
+    capabilities=dict.fromkeys((1101, 502, 1102, 1103), 0),
+    operators=(("ElementWiseAdd", "UFIXED_POINT_8"),),
+)
+
+
+def test_a_finding_says_which_call_gave_which_wrong_value() -> None:
+    """It read "wrong output", and nobody knew of what."""
+    case = MemoryCase((ContextCreate("c0"), Lived("turns", rounds=5)))
+    trace = run(*case.steps, backend=ThirdTurn())
+    wrong = trace.steps[1].wrong
+    assert wrong is not None
+    at = next(place for place, byte in enumerate(wrong.wanted) if byte)
+    with pytest.raises(Violation) as raised:
+        catalogue()["EXE-01"].check(case, msgspec.structs.replace(trace, facts=FACTS))
+    told = raised.value
+    assert told.expected == "round 2: the output that graphExecute with raw memory gives"
+    shown = f"graphExecute of context 1 in round 2 gave, at byte {at}: 00 00"
+    assert told.seen.startswith(shown)
+    assert f" instead of {wrong.wanted[at]:02x} " in told.seen
+    assert told.where == "step 1, lived what turns, rounds 5"
 
 
 @pytest.mark.parametrize(

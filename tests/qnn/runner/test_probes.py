@@ -42,6 +42,7 @@ from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.model.operators import expected
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.rules.iface.rules import if_10
+from pytest_qnn.qnn.rules.qthr.rules import qthr_03
 from pytest_qnn.qnn.rules.reg.descriptors import reg_18
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, PrepareCounts, StepSeen, Versions
@@ -155,6 +156,20 @@ def test_rounds_stop_at_the_first_surprise() -> None:
 def test_threads_in_sibling_contexts_find_nothing_on_the_reference() -> None:
     seen = last(Parallel("contexts", threads=3, rounds=3))
     assert (seen.code, seen.calls) == (0, ())
+
+
+def test_a_wrong_output_of_a_thread_is_told_with_its_bytes() -> None:
+    case = MemoryCase((Parallel("contexts", threads=2, rounds=3),))
+    trace = carried_out(*case.steps, target="mutant:handle-output-off")
+    (seen,) = trace.steps
+    assert seen.wrong is not None
+    assert seen.wrong.turn == 0
+    flipped = bytes(byte ^ 0x40 for byte in seen.wrong.wanted)
+    assert seen.wrong.seen == flipped
+    with pytest.raises(Violation) as raised:
+        qthr_03(case, trace)
+    told = f"graphExecute of thread {seen.wrong.client + 1} in round 1 gave, at byte 0: {flipped[0]:02x} "
+    assert raised.value.seen.startswith(told)
 
 
 def test_a_race_ends_with_the_code_of_the_execute() -> None:

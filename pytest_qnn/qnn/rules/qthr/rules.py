@@ -15,7 +15,13 @@ from pytest_qnn.qnn.cases.case import MemoryCase, Parallel, ThreadCall
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.rules.graphs import require_execution
-from pytest_qnn.qnn.rules.judging import require_memory_type, require_operator, require_session
+from pytest_qnn.qnn.rules.judging import (
+    AS_RAW,
+    require_memory_type,
+    require_operator,
+    require_session,
+    wrong_output,
+)
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import LogCounts, MemoryTrace, StepSeen, ThreadCounts
 
@@ -49,7 +55,8 @@ def _demand_nothing_failed(found: Iterator[tuple[str, Parallel, StepSeen]]) -> i
     for where, step, seen in found:
         for call, code in seen.calls:
             if not code:
-                raise WrongOutput("every output is right, as it is alone", call, where)
+                wrong = wrong_output(seen, step.dtype, "thread") or call
+                raise WrongOutput(f"every output is right, as it is alone: {AS_RAW}", wrong, where)
             raise Violation("every call succeeds, as it does alone", f"{call} answers {named(code)}", where)
         count += step.threads * step.rounds
     return count
@@ -350,7 +357,8 @@ def qthr_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if step.what != "histories":  # where one thread ends what another uses, calls may fail
             continue
         for call, code in seen.calls:
-            wrong = call if " " in call else f"{call} answers {named(code)}"
+            answered = call if " " in call else f"{call} answers {named(code)}"
+            wrong = wrong_output(seen, step.dtype, "thread") or answered
             raise Violation("what is answered without other threads", wrong, where)
         # How often the clock alone says; what a rule examined is the same in each run.
         if seen.counted(ThreadCounts).rounds:

@@ -29,7 +29,6 @@ from pytest_qnn.qnn.abi.codes import TensorMemType, low
 from pytest_qnn.qnn.abi.layouts import OpConfig
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import Parallel, Prepare, ThreadCall
-from pytest_qnn.qnn.model.operators import beyond
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import Operator, array_of
 from pytest_qnn.qnn.runner.graphs import bind_raw, operator_of
@@ -40,9 +39,9 @@ from pytest_qnn.qnn.runner.series.threads import (
     Pace,
     bytes_of,
     create,
+    demand_right,
     descriptors_of,
     in_threads,
-    plain,
     seen_of,
 )
 from pytest_qnn.qnn.runner.state import Skip, State
@@ -392,11 +391,7 @@ class Thread:
             raise Failed(TWO, 0)
 
     def _look_at(self, output: _Output, seen: bytes) -> None:
-        """The arithmetic is EXE-21's: other bytes than these inputs' lie far outside its bounds."""
-        made = output.made
-        wrong = beyond(made.op, made.dtype, seen, *output.inputs)
-        if wrong and seen != plain(self.state, made, output.inputs):
-            raise Failed("wrong output", 0)
+        demand_right(self.state, output.made, output.inputs, seen, client=self.number)
 
     def native(self) -> list[call_threads.Action]:
         """The same for threads of machine code."""
@@ -490,14 +485,15 @@ def histories(state: State, step: Parallel) -> StepSeen:
     return seen_of(found, ThreadCounts(len(threads), rounds))
 
 
-_Found = list[tuple[str, int]]
+_Found = list[Failed]
 
 
 def _met(state: State, step: Parallel, threads: list[Thread]) -> tuple[int, _Found]:
     """Rounds with all threads, and one of each alone before and behind them."""
     for thread in threads:
         thread.plan()
-        for call, code in _failure(functools.partial(thread.once, first=True)):
+        for failed in _failure(functools.partial(thread.once, first=True)):
+            call, code = failed.found
             raise Skip(f"without other threads, too, {call}: {code}")
     if len(threads) == 1:
         return 1, []
@@ -516,7 +512,7 @@ def _failure(work: Callable[[], None]) -> _Found:
     try:
         work()
     except Failed as failed:
-        return [failed.found]
+        return [failed]
     return []
 
 

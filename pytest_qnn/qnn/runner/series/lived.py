@@ -60,7 +60,8 @@ def lived(state: State, step: Lived) -> StepSeen:
                 once(done)
                 done += 1
     except Failed as failed:
-        return StepSeen(code=failed.found[1], calls=(failed.found,), counts=LivedCounts(done))
+        found, wrong = failed.found, failed.wrong
+        return StepSeen(code=found[1], calls=(found,), counts=LivedCounts(done), wrong=wrong)
     return StepSeen(code=0, counts=LivedCounts(done))
 
 

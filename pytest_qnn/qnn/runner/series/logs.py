@@ -23,6 +23,7 @@ from pytest_qnn.qnn.runner.series.threads import (
     SHAPE,
     Failed,
     Pace,
+    Work,
     bytes_of,
     call,
     create,
@@ -104,9 +105,10 @@ def logs(state: State, step: Parallel) -> StepSeen:
     found = shared.open()
     if not found:
         pace = Pace(step.threads, state.round_begins)
-        found = in_threads([functools.partial(shared.work, pace, at) for at in range(step.threads)])
+        works: list[Work] = [functools.partial(shared.work, pace, at) for at in range(step.threads)]
+        found = [failed.found for failed in in_threads(works)]
     found += shared.close()
-    return seen_of(found, listener.seen(step))
+    return seen_of([Failed(*each) for each in found], listener.seen(step))
 
 
 class _Shared:

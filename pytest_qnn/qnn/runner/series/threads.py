@@ -15,13 +15,13 @@ from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import Parallel, Prepare
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
-from pytest_qnn.qnn.model.operators import beyond
+from pytest_qnn.qnn.model.operators import beyond, expected
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import NullFunction, Operator, array_of, data_type
 from pytest_qnn.qnn.runner.graphs import bind_raw, compose, operator_of
 from pytest_qnn.qnn.runner.plain import carry_out
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
-from pytest_qnn.qnn.trace import LogCounts, PlainRun, StepSeen, ThreadCounts
+from pytest_qnn.qnn.trace import LogCounts, PlainRun, StepSeen, ThreadCounts, WrongBytes
 
 Work = Callable[[], None]
 """What one thread does."""
@@ -30,18 +30,19 @@ Work = Callable[[], None]
 class Failed(Exception):  # noqa: N818 - a finding, not an error of ours
     """A call that had to succeed did not; or the output was wrong (code 0)."""
 
-    def __init__(self, call: str, code: int) -> None:
+    def __init__(self, call: str, code: int, wrong: WrongBytes | None = None) -> None:
         super().__init__(call, code)
         self.found = (call, code)
+        self.wrong = wrong
 
 
-def in_threads(works: list[Work]) -> list[tuple[str, int]]:
+def in_threads(works: list[Work]) -> list[Failed]:
     """Carry out each in a thread of its own, all at once: what went wrong, in the order in which it did.
 
     Raises:
         NullFunction: a thread needed a function that the table does not have.
     """
-    found: list[tuple[str, int]] = []
+    found: list[Failed] = []
     missing: list[NullFunction] = []
     gate = threading.Barrier(len(works))
     threads = [
@@ -56,14 +57,12 @@ def in_threads(works: list[Work]) -> list[tuple[str, int]]:
     return found
 
 
-def _run(
-    work: Work, gate: threading.Barrier, found: list[tuple[str, int]], missing: list[NullFunction]
-) -> None:
+def _run(work: Work, gate: threading.Barrier, found: list[Failed], missing: list[NullFunction]) -> None:
     gate.wait()
     try:
         work()
     except Failed as failed:
-        found.append(failed.found)
+        found.append(failed)
     except NullFunction as error:
         missing.append(error)
 
@@ -111,9 +110,14 @@ class Pace:
             raise
 
 
-def seen_of(found: list[tuple[str, int]], counts: ThreadCounts | LogCounts) -> StepSeen:
-    """The calls that went wrong, the first of them as the code."""
-    return StepSeen(code=found[0][1] if found else 0, calls=tuple(sorted(found)), counts=counts)
+def seen_of(found: list[Failed], counts: ThreadCounts | LogCounts) -> StepSeen:
+    """The calls that went wrong, the first of them as the code, and the first wrong output."""
+    return StepSeen(
+        code=found[0].found[1] if found else 0,
+        calls=tuple(sorted(failed.found for failed in found)),
+        counts=counts,
+        wrong=next((failed.wrong for failed in found if failed.wrong is not None), None),
+    )
 
 
 SHAPE = (1, 4, 8, 8)
@@ -214,10 +218,7 @@ class Client:
         seen = ctypes.string_at(buffers[-1], self.nbytes)
         call(self.state, "memDeRegister", handles, count)
         del kept
-        # The arithmetic is EXE-21's: other bytes than these inputs' lie far outside its bounds.
-        wrong = beyond(self.step.op, self.step.dtype, seen, *inputs)
-        if wrong and seen != plain(self.state, self.prepared, tuple(inputs)):
-            raise Failed("wrong output", 0)
+        demand_right(self.state, self.prepared, tuple(inputs), seen, client=self.number, turn=turn)
 
     def bind(self, handles: ctypes.Array[ctypes.c_void_p]) -> None:
         """Give each tensor its memory handle."""
@@ -237,6 +238,27 @@ def plain(state: State, prepared: Prepare, inputs: tuple[bytes, ...]) -> bytes:
     """What the target computes from these inputs in raw memory and another context."""
     run = PlainRun(op=prepared.op, dtype=prepared.dtype, shape=prepared.shape, inputs=inputs)
     return carry_out(state, run)
+
+
+def demand_right(
+    state: State,
+    prepared: Prepare,
+    inputs: tuple[bytes, ...],
+    seen: bytes,
+    *,
+    client: int,
+    turn: int | None = None,
+) -> None:
+    """Raise Failed unless a graph's output is of these inputs.
+
+    The arithmetic is EXE-21's: other bytes than these inputs' lie far outside its bounds.
+    """
+    if not beyond(prepared.op, prepared.dtype, seen, *inputs):
+        return
+    wanted = plain(state, prepared, inputs)
+    if seen != wanted:
+        wanted = wanted or expected(prepared.op, prepared.dtype, *inputs)
+        raise Failed("wrong output", 0, WrongBytes(client, wanted, seen, turn))
 
 
 def of_session(state: State, step: Parallel, number: int) -> Client:
