@@ -303,8 +303,16 @@ def _updatable(model: Model, name: str) -> bool:
     return graph is not None and graph.finalised and graph.updatable
 
 
-_NOT_UPDATABLE = frozenset({int(Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE)})
-"""QnnTensor.h, QnnTensor_updateGraphTensors: the tensor is invalid and cannot be applied as an update."""
+_NOT_UPDATABLE = frozenset(
+    {
+        int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM),
+        int(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM),
+        int(Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE),
+    }
+)
+"""QnnTensor.h, QnnTensor_updateGraphTensors: a parameter of the tensor (its type is one) is invalid, or it is
+unsupported, since backends may support a subset of the updateable types; or the tensor cannot be applied as
+an update. It does not say which of them a STATIC tensor is."""
 _SECTION_ARGUMENT = frozenset({int(Error.CONTEXT_ERROR_INVALID_ARGUMENT)})
 """QnnContext.h, QnnContext_getBinarySection: one of the arguments is invalid."""
 _SECTION_UNFINISHED = frozenset({int(Error.CONTEXT_ERROR_NOT_FINALIZED)})

@@ -12,7 +12,7 @@ from kept import keep
 
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.core.verdict import Outcome, Violation
 from pytest_qnn.qnn.abi import layouts as abi
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import (
@@ -32,6 +32,7 @@ from pytest_qnn.qnn.cases.case import (
     UpdateWeights,
 )
 from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.model.notes import Fault
@@ -105,7 +106,24 @@ def test_weights_that_are_not_updatable_are_not_updated() -> None:
     assert trace.steps[-1].calls == (("tensorUpdateGraphTensors", code),)
     allowed = list(walk(case, trace))[-1].allowed
     assert allowed.only(Fault.NOT_UPDATABLE)
-    assert allowed.codes == {code}
+    assert allowed.codes == {7004, 7005, 7007}
+
+
+@pytest.mark.parametrize("code", [7004, 7005, 7006, 6000, 0])
+def test_a_tensor_that_is_not_updatable_is_refused_with_a_code_for_tensors(
+    code: int,
+) -> None:
+    """QnnTensor.h lists three for the call, and does not say which is that of a STATIC tensor."""
+    steps = (*MADE, TAKEN, Prepare("k", "c", weights=1), UpdateWeights("k", 9))
+    case, trace = carry_out(*steps)
+    seen = msgspec.structs.replace(trace.steps[-1], code=code, calls=(("tensorUpdateGraphTensors", code),))
+    facts = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
+    answered = msgspec.structs.replace(trace, steps=(*trace.steps[:-1], seen), facts=facts)
+    if code in (7004, 7005):
+        assert catalogue()["MSC-04"].check(case, answered).count == 1
+    else:
+        with pytest.raises(Violation, match="7004"):
+            catalogue()["MSC-04"].check(case, answered)
 
 
 @pytest.mark.parametrize("memory", ["raw", "handle"])

@@ -317,7 +317,7 @@ _BECAUSE: dict[Fault, str] = {
     Level.MUST,
     "A section of another context's graph is refused, by QnnContext_getBinarySection with 5000, a section "
     "of a graph that is not finalised with 5003, an update of its tensors with 6023, one of a tensor "
-    "that is not updatable with 7007.",
+    "that is not updatable with 7004, 7005 or 7007.",
     source="QnnContext.h: QnnContext_getBinarySectionSize, QnnContext_getBinarySection; "
     "QnnTensor.h: QnnTensor_updateGraphTensors",
     subject="memory",
