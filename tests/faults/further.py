@@ -49,6 +49,20 @@ FURTHER: dict[str, Fault] = {
         "    Memory* found = find(kMemory, (uintptr_t)given->pointer);\n"
         "    if (found) *(volatile int*)8 = 1;\n",
     ),
+    "qnn-takes-short-names": Fault(
+        "memory",
+        "QnnGraph_create refuses a name of more than 64 bytes.",
+        "PRE-10",
+        "  if (!name || named(owner, name)) return 6003;\n",
+        "  if (!name || strlen(name) > 64 || named(owner, name)) return 6003;\n",
+    ),
+    "qnn-cuts-names": Fault(
+        "memory",
+        "QnnGraph_create keeps 64 bytes of a name.",
+        "PRE-10",
+        "!strcmp(((Graph*)each)->name, name)",
+        "!strncmp(((Graph*)each)->name, name, 64)",
+    ),
     "qnn-keeps-what-stands-before-a-middle": Fault(
         "memory",
         "A batch of which a descriptor between others is refused leaves those before it registered.",

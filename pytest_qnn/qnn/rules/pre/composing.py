@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
@@ -41,6 +42,23 @@ def _graphs(scene: Scene, tape: Tape) -> None:
             scene.add(Prepare(scene.name("g"), context))
 
 
+_LONG = "of_a_long_name_" * 5
+"""Before a graph's own name: a hundred characters with the prefix of the suite; models have such names."""
+
+
+def _named(scene: Scene, tape: Tape) -> None:
+    """The same; in every second case two more, with long names that differ at their end."""
+    _graphs(scene, tape)
+    made = next(step for step in reversed(scene.steps) if isinstance(step, Prepare))
+    for _ in range(2 * tape.below(2)):
+        scene.follow(msgspec.structs.replace(made, graph=_LONG + scene.name("g")))
+
+
+def _created(facts: MemoryFacts) -> Cases:
+    """PRE-10: graphs of the simplest operator where none is validated: graphCreate asks for none."""
+    return scenes(facts, _named, before=1, without=without("PRE-11"))
+
+
 def _composed(facts: MemoryFacts) -> Cases:
     """Graphs, of the simplest operator where none is validated: graphCreate asks for none."""
     return scenes(facts, _graphs, before=1, without=without("PRE-11"))
@@ -70,7 +88,7 @@ def _prepared(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Prepa
     "QnnGraph_create with a name that is new in its context succeeds on a backend that supports composition.",
     source="QnnGraph.h: QnnGraph_create; QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
     subject="memory",
-    cases=_composed,
+    cases=_created,
     weight=0.2,
 )
 def pre_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
