@@ -41,6 +41,16 @@ FURTHER: dict[str, Fault] = {
         timeout=1.0,
         also=_KEEPS,
     ),
+    "qnn-keeps-its-recursive-lock": Fault(
+        "memory",
+        "QnnGraph_execute that refuses its tensors does not let go of a lock that its thread may take again: "
+        "the next call of another thread hangs.",
+        "QTHR-06",
+        "  free(data);\n  return code;\n",
+        "  free(data);\n  if (code == 6004) pthread_mutex_lock(&mutex);\n  return code;\n",
+        timeout=1.0,
+        also=(("mutex = PTHREAD_MUTEX_INITIALIZER", "mutex = {{.__kind = PTHREAD_MUTEX_RECURSIVE_NP}}"),),
+    ),
     "qnn-dies-with-handles": Fault(
         "memory",
         "QnnGraph_execute with a live memory handle writes to a bad address.",

@@ -24,13 +24,19 @@ MEETING = {
     "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "QMG-11"),
     "qnn-keeps-its-lock-in-register": ("REG-13", "REG-08", "REG-14"),
     "qnn-keeps-its-lock-in-deregister": ("DRG-03", "DRG-06"),
+    "qnn-keeps-its-recursive-lock": ("QTHR-06", "DRG-14", "EXE-03"),
     "qnn-dies-with-handles": ("EXE-01", "EXE-02", "EXE-19", "ION-04", "QMG-02", "DRG-11", "REG-21", "REG-23"),
     "qnn-takes-short-names": ("PRE-10", "PRE-11"),
     "qnn-cuts-names": ("PRE-10", "PRE-11"),
     "qnn-keeps-what-stands-before-a-middle": ("REG-08", "REG-22"),
 }
 """Rules whose cases meet a fault: its owner, and those that were accused of it before."""
-RARE = {"qnn-keeps-what-stands-before-a-middle", "qnn-takes-short-names", "qnn-cuts-names"}
+RARE = {
+    "qnn-keeps-its-recursive-lock",
+    "qnn-keeps-what-stands-before-a-middle",
+    "qnn-takes-short-names",
+    "qnn-cuts-names",
+}
 """Faults that few cases meet: these are judged with as many as a run has."""
 
 

@@ -268,7 +268,8 @@ ThreadCall = Literal[
 """What a thread of a `Parallel` of kind ``histories`` calls: an entry of the table, with what it needs.
 
 ``memRegister``: memory for each tensor of the thread's graph, in one call. ``graphExecute``: with the handles
-if there are any, else raw; the output is compared. ``refused``: memRegister with the descriptor -1.
+if there are any, else raw; the output is compared. ``refused``: memRegister with the descriptor -1, and
+graphExecute with a NULL handle in a thread that executes.
 ``contextCreate``: a context more, of the thread's own backend. ``graphCreate``: a graph in it is composed,
 finalised and executed, the first time of a shape of the thread's own, the second of one that threads share.
 ``kept``: memRegister in it of what is not deregistered, but ends with the context.

@@ -115,6 +115,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     for steps, owner in (*refused_calls(case), *refused_executes(case, types)):
         yield Control(MemoryCase(steps), (owner,))
     yield from _alone(case)
+    yield from _refused_beside(case)
     # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
     # in them is in an ordinary session.
     yield Control(MemoryCase(_CONTEXT), (), _SESSION)
@@ -164,6 +165,15 @@ def _alone(case: MemoryCase) -> Iterator[Control]:
             pieces.append(msgspec.structs.replace(alone, calls=(calls,), op=op))
         for one in dict.fromkeys(pieces):
             yield Control(MemoryCase((one,)), ("CTX-09",), _CALLS)
+
+
+def _refused_beside(case: MemoryCase) -> Iterator[Control]:
+    """Where a handle ends in one thread, executes of another are refused: refused executes of two threads."""
+    calls: tuple[ThreadCall, ...] = ("graphExecute", "refused")
+    for step in case.steps:
+        if isinstance(step, Parallel) and step.what == "deregister":
+            beside = Parallel("histories", mem_type=step.mem_type, calls=(calls, calls))
+            yield Control(MemoryCase((beside,)), ("QTHR-06",))
 
 
 _BEFORE: dict[ThreadCall, tuple[ThreadCall, ...]] = {

@@ -19,6 +19,7 @@ from pytest_qnn.qnn.cases.case import (
     Descriptor,
     Execute,
     MemoryCase,
+    Parallel,
     Prepare,
     Register,
 )
@@ -55,6 +56,8 @@ def refused_executes(case: MemoryCase, types: Sequence[int]) -> Iterator[tuple[t
             mistakes |= dict.fromkeys(wrong)
             if wrong:
                 graphs += (_PLAINEST, msgspec.structs.replace(_PLAINEST, op=made.op, dtype=made.dtype))
+        if isinstance(step, Parallel) and any({"refused", "graphExecute"} <= {*each} for each in step.calls):
+            graphs.append(_PLAINEST)
         alive.follow(step)
     for prepare in dict.fromkeys(graphs):
         yield _behind(prepare, _with(prepare, 0, _NO_HANDLE)), "EXE-03"

@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Free,
     Lived,
     MemoryCase,
+    Parallel,
     Prepare,
     Read,
     Register,
@@ -124,6 +125,8 @@ def refused_calls(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]
         if isinstance(step, Lived | Churn) and step.what == "refused":
             registers = True
             ends |= isinstance(step, Lived)
+        if isinstance(step, Parallel) and step.mem_type:
+            registers |= any("refused" in calls for calls in step.calls)
         alive.follow(step)
     begin = (*_CONTEXT, Alloc("b0", _size(PLAIN)))
     good = Register("c0", (PLAIN,), ("h0",))

@@ -135,8 +135,11 @@ def test_calls_of_a_thread_have_something_to_work_on() -> None:
 def test_without_memory_nothing_is_registered_and_without_executes_none_is_made() -> None:
     raw = drawn(msgspec.structs.replace(FACTS, capabilities={1101: 1000}))
     assert {step.mem_type for step in raw} == {0}
-    registers = {"memRegister", "memDeRegister", "refused", "kept"}
+    registers = {"memRegister", "memDeRegister", "kept"}
     assert not registers & {call for step in raw for calls in step.calls for call in calls}
+    refusing = [calls for step in raw for calls in step.calls if "refused" in calls]
+    assert refusing
+    assert all("graphExecute" in calls for calls in refusing)  # which is refused then, with a NULL handle
     composed = drawn(msgspec.structs.replace(FACTS, capabilities={**FACTS.capabilities, 311: 1000}))
     executes = {"graphExecute", "graphCreate"}
     assert not executes & {call for step in composed for calls in step.calls for call in calls}

@@ -310,7 +310,7 @@ def _calls(tape: Tape, *, memory: bool, executes: bool, own: bool) -> tuple[Thre
             options += [either("memRegister", "memDeRegister")]
         if executes:
             options += ["graphExecute"]
-        if memory:
+        if memory or "graphExecute" in found:
             options += ["refused"]
         if own:
             options += [either("backendCreate", "backendFree"), either("contextCreate", "contextFree")]

@@ -238,6 +238,14 @@ class Thread:
         if self.step.mem_type:
             handle = array_of(ctypes.c_void_p, 1)()
             yield _Call("memRegister", self.client.context, self._wrong, 1, handle, refused=True)
+        if "graphExecute" in self.calls:
+            wrong = self.client.operator.again()
+            self._kept += [wrong, bind_raw(wrong, self._size)]
+            without = wrong.io[0].v1
+            without.memType, without.clientBuf.dataSize = TensorMemType.MEMHANDLE, 0
+            without.memHandle = None
+            given = (wrong.inputs, wrong.io_inputs, wrong.outputs, 1)
+            yield _Call("graphExecute", self.client.graph, *given, None, None, refused=True)
 
     def _execute(self) -> Iterator[_Action]:
         if "memRegister" in self._there:
@@ -376,7 +384,7 @@ class Thread:
         code = self.state.client.call(action.name, *given)
         if first and action.refused:
             if not code:
-                raise Skip("a registration with the descriptor -1 is not refused")
+                raise Skip(f"{action.name} is not refused with the descriptor -1, or with a NULL handle")
             action.code = code
         if low(code) != low(action.code) or bool(code) != bool(action.code):
             raise Failed(action.name, code)
