@@ -538,6 +538,7 @@ def pre_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if step.version == 1:
             first = calls
         elif first is not None:
+            _require_version_two(trace, first, calls)
             demanded = f"{_said(first)}, as with version 1"
             if calls != first and walked.code:
                 raise WrongRefusal(demanded, _said(calls), place(walked), call=call_name(step))
@@ -548,6 +549,25 @@ def pre_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 graphs.add(step.graph)
     _demand_outputs(case, trace, graphs, "the tensors are of version 2")
     return Examined(count, "preparations with tensors of version 2")
+
+
+HEADERS = (2, 32)
+"""Major and minor of the API that the suite knows."""
+
+
+def _require_version_two(
+    trace: MemoryTrace, first: list[tuple[str, int]], calls: list[tuple[str, int]]
+) -> None:
+    """Raise Unsupported where an older API may have had no tensors of version 2, and they are refused.
+
+    Clients ask whether QnnTypes.h has QNN_TENSOR_V2_INIT (GStreamer's qtimlqnn does): there are headers that
+    have version 1 only. Such a backend cannot read the other one, which is told from a refusal alone.
+    """
+    offered = facts_of(trace).core_version
+    is_older = (0, 0) < offered[:2] < HEADERS
+    if is_older and not any(code for _, code in first) and calls[-1][0] == CREATE_TENSOR and calls[-1][1]:
+        older = ".".join(map(str, offered))
+        raise Unsupported(f"of API {older}: {_said(calls)} of a tensor of version 2", final=False)
 
 
 def _said(calls: list[tuple[str, int]]) -> str:
