@@ -323,9 +323,10 @@ def _update(model: Model, step: UpdateWeights) -> Allowed:
     graph = model.live_graph(step.graph)
     if graph is None or model.contexts[graph.context].binary is not None:
         return Allowed(SUCCESS, specified=_updatable(model, step.graph))
-    faults: Faults = {}
     if not graph.finalised:
-        faults[Fault.NOT_FINALISED] = _UNFINISHED
+        # QnnTensor.h: updates take effect with graphFinalize; of a graph that never was it says nothing.
+        return Allowed(SUCCESS, specified=False)
+    faults: Faults = {}
     if graph.constant:
         faults[Fault.NOT_UPDATABLE] = _NOT_UPDATABLE
     return _allowed(faults, set(), specified=bool(faults) or graph.updatable)

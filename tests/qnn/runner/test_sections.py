@@ -206,16 +206,24 @@ def test_a_context_gives_no_section_of_another_contexts_graph(
     assert list(walk(case, trace))[-1].allowed.only(Fault.FOREIGN_GRAPH)
 
 
-@pytest.mark.parametrize(
-    ("step", "fault"),
-    [(GetSection("c", "g", "s"), Fault.UNFINISHED), (UpdateWeights("g", 9), Fault.NOT_FINALISED)],
-)
-def test_a_graph_that_is_composed_still_has_neither_section_nor_updates(step: AnyStep, fault: Fault) -> None:
-    begun = Prepare("g", "c", weights=1, weights_as="updatable", finalise=False)
-    case, trace = carry_out(ContextCreate("c"), begun, step)
+BEGUN = Prepare("g", "c", weights=1, weights_as="updatable", finalise=False)
+
+
+def test_a_graph_that_is_composed_still_has_no_section() -> None:
+    case, trace = carry_out(ContextCreate("c"), BEGUN, GetSection("c", "g", "s"))
     allowed = list(walk(case, trace))[-1].allowed
-    assert allowed.only(fault)
+    assert allowed.only(Fault.UNFINISHED)
     assert allowed.codes == {trace.steps[-1].code}
+
+
+@pytest.mark.parametrize("code", [0, 6023])
+def test_nothing_is_demanded_of_an_update_before_the_graph_is_finalised(code: int) -> None:
+    """QnnTensor.h says that updates take effect with graphFinalize, and nothing of what came before."""
+    case, trace = carry_out(*MADE, TAKEN, msgspec.structs.replace(BEGUN, graph="k"), UpdateWeights("k", 9))
+    seen = msgspec.structs.replace(trace.steps[-1], code=code, calls=(("tensorUpdateGraphTensors", code),))
+    answered = msgspec.structs.replace(trace, steps=(*trace.steps[:-1], seen))
+    assert not list(walk(case, answered))[-1].allowed.specified
+    assert catalogue()["MSC-04"].check(case, answered).count == 0
 
 
 def test_a_section_of_another_graph_is_not_applied() -> None:

@@ -277,21 +277,3 @@ class _UpdatesConstants(_Sections):
         finally:
             for each in constant:
                 each.type = int(TensorType.STATIC)
-
-
-@faulty_backend("update-early", "Weights are updated before the graph is finalised.", "MSC-04")
-class _UpdatesEarly(_Sections):
-    """What is composed can be changed until it is finalised: the update is taken at once."""
-
-    def tensor_update_graph_tensors(self, graph: int | None, tensors: int | None, count: int) -> None:
-        owner = self.graphs.get(graph or 0)
-        if owner is None or owner.finalised:
-            super().tensor_update_graph_tensors(graph, tensors, count)
-            return
-        owner.finalised = True
-        try:
-            super().tensor_update_graph_tensors(graph, tensors, count)
-        finally:
-            owner.finalised = False
-        self.update(owner, owner.updates)
-        owner.updates.clear()

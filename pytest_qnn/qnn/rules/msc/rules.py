@@ -269,12 +269,16 @@ def msc_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 _FIRST_WEIGHTS = 300
 """Seed of the first contents that weights are updated to."""
-_Kind = Literal["foreign", "unfinished", "constant", "early"]
-_MISTAKES: tuple[_Kind, ...] = ("foreign", "unfinished", "constant", "early")
+_Kind = Literal["foreign", "unfinished", "constant"]
+_MISTAKES: tuple[_Kind, ...] = ("foreign", "unfinished", "constant")
 
 
 def _mistaken(scene: Scene, tape: Tape) -> None:
-    """MSC-04: a graph whose section can be had and whose weights can be updated, and one to four mistakes."""
+    """MSC-04: a graph whose section can be had and whose weights can be updated, and one to three mistakes.
+
+    An update before the graph was ever finalised is none: QnnTensor.h says that updates take effect with
+    graphFinalize, and nothing of what came before.
+    """
     context = scene.context()
     own = updatable(scene, tape.cut(4), context)
     if not own:
@@ -296,18 +300,14 @@ def _mistake(scene: Scene, tape: Tape, kind: _Kind, own: tuple[str, str]) -> Non
     elif kind == "unfinished":
         begun = updatable(scene, tape, elsewhere, finalise=False)
         scene.add(GetSection(elsewhere, begun, scene.name("s")))
-    elif kind == "constant":
+    else:
         constant = composed(scene, tape, elsewhere, weights=True, hints=())
         scene.add(UpdateWeights(constant, _FIRST_WEIGHTS))
-    else:
-        begun = updatable(scene, tape, elsewhere, finalise=False)
-        scene.add(UpdateWeights(begun, _FIRST_WEIGHTS))
 
 
 _BECAUSE: dict[Fault, str] = {
     Fault.FOREIGN_GRAPH: "the graph is one of another context",
     Fault.UNFINISHED: "the graph is not finalised",
-    Fault.NOT_FINALISED: "the graph is not finalised",
     Fault.NOT_UPDATABLE: "the tensor is STATIC, not UPDATEABLE_STATIC",
 }
 
@@ -316,8 +316,8 @@ _BECAUSE: dict[Fault, str] = {
     "MSC-04",
     Level.MUST,
     "A section of another context's graph is refused, by QnnContext_getBinarySection with 5000, a section "
-    "of a graph that is not finalised with 5003, an update of its tensors with 6023, one of a tensor "
-    "that is not updatable with 7004, 7005 or 7007.",
+    "of a graph that is not finalised with 5003, an update of a tensor that is not updatable with 7004, 7005 "
+    "or 7007.",
     source="QnnContext.h: QnnContext_getBinarySectionSize, QnnContext_getBinarySection; "
     "QnnTensor.h: QnnTensor_updateGraphTensors",
     subject="memory",
