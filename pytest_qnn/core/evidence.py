@@ -58,6 +58,11 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self != _NOTHING
 
     @property
+    def is_of_heap(self) -> bool:
+        """The C library, or the suite's checked heap, ended it for what was done with blocks of memory."""
+        return IN_HEAP in self.fault or _MISUSE.search(self.said) is not None
+
+    @property
     def said(self) -> str:
         """The line of stderr that says most: a failed assertion's, a sanitizer's first, else the last one."""
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
@@ -65,6 +70,14 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 _NOTHING = Evidence()
+IN_HEAP = ", behind the end of a block that was requested, or in one that was freed"
+"""What `Evidence.fault` says of an address in the checked heap."""
+_MISUSE = re.compile(
+    r"^(checked heap: |(malloc|calloc|free|realloc|memalign|munmap_chunk|malloc_consolidate)\(\): "
+    r"|corrupted (size vs\. prev_size|double-linked list)|double free or corruption"
+    r"|Fatal glibc error: malloc)"
+)
+"""What malloc and free of glibc say of blocks, or of their lists, that were overwritten or freed twice."""
 _TELLING = re.compile(r"[Aa]ssert|Sanitizer: |terminate called|runtime error: |^\*\*\* ")
 
 

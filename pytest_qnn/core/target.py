@@ -71,6 +71,8 @@ class Control(NamedTuple):
     """The one call in which it explains a death; empty: any. Of a death in another call it is not run."""
     hung: str = ""
     """The rule that owns a hang in it; empty: it is owned as any death is."""
+    heap: bool = False
+    """Blocks of memory are looked at: of deaths it tells those that `Evidence.is_of_heap`, and no others."""
 
     @property
     def judges(self) -> frozenset[str]:
@@ -81,6 +83,8 @@ class Control(NamedTuple):
         """Who judges what was seen of the case: of a death one rule at most."""
         if death is None:
             return self.owners
+        if self.heap and not death.evidence.is_of_heap:
+            return ()
         if death.kind == "hang" and self.hung:
             return (self.hung,)
         during = death.evidence.during

@@ -492,6 +492,27 @@ def test_a_death_behind_other_cases_that_comes_again_is_that_of_the_owner(
         assert size_of(msgspec.json.decode(finding(owners).case, type=MemoryCase)) == 8
 
 
+@pytest.mark.parametrize("rule_id", ["REG-99", "OWN-01", "OTH-01"])
+def test_a_death_behind_other_cases_is_that_of_what_spoils_all(
+    listed: Callable[..., None], rule_id: str
+) -> None:
+    """Not of the owner of deaths in company, whatever rule meets it; the one that it is due to keeps it."""
+
+    class Spoilt(Delegate):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002
+            yield Control(case_of(20), ("OTH-01",), spoils=True)
+
+    listed(*range(1, 12))
+    rules = {name: a_rule(name) for name in ("REG-99", "OWN-01")}
+    rules["OTH-01"] = a_rule("OTH-01", seen_at(size_20="apples"))
+    verdict, handed_over = judge_with_owners(rules[rule_id], Spoilt(), PROFILE, 1, rules.__getitem__)
+    if rule_id == "OTH-01":
+        assert (verdict.outcome, handed_over) == (Outcome.CRASH, ())
+    else:
+        assert verdict.outcome is Outcome.PASS
+        assert [(each.rule, each.outcome) for each in handed_over] == [("OTH-01", Outcome.FAIL)]
+
+
 def test_the_owner_itself_has_it_as_a_finding_of_its_own(listed: Callable[..., None]) -> None:
     listed(*range(1, 12))
     rule = a_rule("OWN-01")

@@ -96,14 +96,18 @@ def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> N
     output, death = owners(died=False), owners(died=True)
     deeds = {"LIFE-10", "MEM-02"}
     assert set(output[:6]) == deeds
+    blocks = [each for each in death if each == "MEM-15"]
+    assert death[: len(blocks)] == blocks
+    death = death[len(blocks) :]
     assert set(death[5:-1]) == deeds
     assert set(death[:5]) == {"RUN-01"}
     assert death[-1] == "PART-20"
     spoils = [each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils]
-    guarded = [each for each in spoils if isinstance(each.case, ScriptCase)]
-    assert spoils[: len(guarded)] == guarded
-    assert {each.owners for each in guarded} == {("MEM-03",)}
-    *spoiling, lent = spoils[len(guarded) :]
+    scripts = [each for each in spoils if isinstance(each.case, ScriptCase)]
+    assert spoils[: len(scripts)] == scripts
+    owners_of_memory = list(dict.fromkeys(owner for each in scripts for owner in each.owners))
+    assert owners_of_memory == ["MEM-03", "MEM-14", "MEM-05", "MEM-13"]
+    *spoiling, lent = spoils[len(scripts) :]
     assert {(each.case.watch, "MEM-01" in each.owners) for each in spoiling} == {(True, True)}
     assert (lent.case.look, lent.owners[-1]) == (("lifetimes",), "PART-21")
 
@@ -177,8 +181,9 @@ def test_a_graph_that_is_right_once_is_prepared_otherwise_and_lives_longer() -> 
     assert (lent.case.look, late.case.look, late.case.late) == (("lifetimes",), ("data",), True)
     assert (twice.case.reseed, resized.case.redo) == ((1, 2, 1), 3)
     assert prepared.case.applications[1] == Application("probe", ())
-    last = [each.owners for each in found if isinstance(each.case, ScriptCase)][-6:]
-    assert last == [("BUF-07",), ("MEM-04",), ("MEM-11",), ("DYN-02",), ("RSZ-03",), ("CTRL-02",)]
+    last = [each.owners for each in found if isinstance(each.case, ScriptCase)][-7:]
+    moved, longer = ("MEM-05", "MEM-13"), [("DYN-02",), ("RSZ-03",), ("CTRL-02",)]
+    assert last == [("BUF-07",), moved, ("MEM-04",), ("MEM-11",), *longer]
 
 
 BODY = Graph((Tensor(SHAPE),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
@@ -236,17 +241,41 @@ def test_what_is_wrong_before_a_resize_is_not_for_want_of_following_it() -> None
 
 def test_controls_of_additions_presume_that_these_are_right() -> None:
     found = [each for each in controls(DelegateCase(CHAIN), died=False) if each.presumes is not None]
-    (presumed,) = {msgspec.json.encode(each.presumes.case) for each in found if each.presumes is not None}
-    assert b"ADD" in presumed
+    presumed = {each.presumes.owners[0]: each.owners for each in found if each.presumes is not None}
+    assert {*presumed} == {"DET-04", "MEM-04"}
+    assert presumed["MEM-04"] == ("MEM-05", "MEM-13")
+    encoded = {msgspec.json.encode(each.presumes.case) for each in found if each.presumes is not None}
+    assert len(encoded) == 2
+    assert all(b"ADD" in each for each in encoded)
     own = [each for each in controls(DelegateCase(CHAIN), died=False) if each.presumes is None]
     assert not [each for each in own if each.owners == ("LIFE-02",) and each.case.graph.nodes[0].op == "ADD"]
 
 
-def test_memory_of_the_client_s_is_given_back_where_a_case_that_died_had_some() -> None:
-    assert not of_owner(ScriptCase((CHAIN,), (Open("i0"),)), "MEM-14", died=True)
-    (given,) = of_owner(ScriptCase((CHAIN,), (Open("i0"), Place("i0", 0))), "MEM-14", died=True)
+@pytest.mark.parametrize("case", [DelegateCase(CHAIN), ScriptCase((CHAIN,), (Open("i0"), Place("i0", 0)))])
+def test_of_any_death_it_is_asked_whether_memory_is_used_that_is_gone(case: Any) -> None:
+    (given,) = of_owner(case, "MEM-14", died=True)
     kinds = [type(step) for step in given.steps]
     assert kinds.index(Close) < kinds.index(FreeBuffer)
+    (moved,) = (each for each in controls(case, died=True) if each.owners == ("MEM-05", "MEM-13"))
+    assert moved.presumes is not None
+    assert moved.presumes.owners == ("MEM-04",)
+    steps = moved.case.steps
+    assert [type(step) for step in steps].index(Invoke) < max(
+        at for at, step in enumerate(steps) if isinstance(step, Place)
+    )
+
+
+def test_blocks_tell_of_a_crash_before_any_rule_about_plain_runs_does() -> None:
+    found = [each for each in controls(DelegateCase(CHAIN), died=True) if not each.spoils]
+    blocks = [each for each in found if each.heap]
+    assert found[: len(blocks)] == blocks
+    assert {(each.owners, each.case.look, each.explains) for each in blocks} == {
+        (("MEM-15",), ("heap",), (Crashed,))
+    }
+    assert any(each.case.graph == CHAIN for each in blocks)
+    plain, of_heap = Evidence("Prepare"), Evidence("Prepare", stderr="free(): invalid pointer")
+    for evidence, owners in ((plain, ()), (of_heap, ("MEM-15",))):
+        assert blocks[0].owners_of(Death("signal", "SIGABRT", evidence=evidence)) == owners
 
 
 def test_a_graph_of_many_nodes_may_fall_into_as_many_partitions() -> None:
@@ -314,7 +343,7 @@ def test_a_death_has_no_control_at_another_rank() -> None:
 
 
 def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
-    plain = [each for each in controls(DelegateCase(CHAIN), died=True) if not each.spoils]
+    plain = [each for each in controls(DelegateCase(CHAIN), died=True) if not (each.spoils or each.heap)]
     small, whole = plain[0], plain[-2]
     assert whole.owners == small.owners == ("RUN-01",)
     for during, owner in (
@@ -325,7 +354,8 @@ def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
     ):
         assert small.owners_of(Death("signal", "SIGABRT", evidence=Evidence(during))) == (owner,)
     large = Graph((Tensor((2, 4096)),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
-    owners = [each.owners for each in controls(DelegateCase(large), died=True) if not each.spoils]
+    found = [each for each in controls(DelegateCase(large), died=True) if not (each.spoils or each.heap)]
+    owners = [each.owners for each in found]
     assert owners == [("RUN-01",), ("ERR-04",), ()]
 
 

@@ -120,10 +120,25 @@ class Attribution:
             self._note(cause)
         return cause
 
-    def note_in_company(self, case: Any, violation: Violation, others_before: int) -> None:
-        """What ends a process behind other cases that are no one case with it, and has an owner."""
-        if self.rule_named is not None and (owner := self.target.owner_in_company):
-            self._note(Cause(self.rule_named(owner), case, violation, others_before))
+    def note_in_company(self, case: Any, violation: Violation, others_before: int) -> bool:
+        """What ends a process behind other cases that are no one case with it, and has an owner.
+
+        What spoils all in a plain run has so here too, and is its owner's. False: it is the rule's own.
+        """
+        company = self.target.owner_in_company
+        if self.rule_named is None:
+            return company != self.rule.id
+        spoilt = none_on_internal_error(lambda case: self._what_spoils(case, violation), case)
+        self._last = None
+        if self._is_own(spoilt) if spoilt else company == self.rule.id:
+            return False
+        self._note(spoilt[0] if spoilt else Cause(self.rule_named(company), case, violation, others_before))
+        return True
+
+    def _what_spoils(self, case: Any, violation: Violation) -> Sequence[Cause]:
+        """What is wrong in the first control in which something is after which any process may end."""
+        spoiling = (each for each in self._controls(case, violation) if each.spoils or each.heap)
+        return next(filter(None, (self._fitting(each, violation) for each in spoiling)), ())
 
     def _note(self, cause: Cause) -> None:
         of_owner = self.causes.setdefault(cause.owner.id, [])

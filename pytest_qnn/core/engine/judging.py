@@ -366,9 +366,9 @@ class Judge:
                 raise TargetLost(trace.death.detail)
             violation = died(trace.death)
             self.hangs_left -= isinstance(violation, Hung)
-            if ran and self.rule.id != self.target.owner_in_company:
-                self.attribution.note_in_company(case, violation, len(ran))
-            elif ran and not self.scope.is_known(case, violation):
+            if not ran or self.attribution.note_in_company(case, violation, len(ran)):
+                return
+            if not self.scope.is_known(case, violation):
                 self.minimal, self.others_before = (case, violation), len(ran)
             return
 

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Final
 
-from pytest_qnn.core.evidence import Evidence, Frame
+from pytest_qnn.core.evidence import IN_HEAP, Evidence, Frame
 from pytest_qnn.isolation import wire
 from pytest_qnn.isolation.evidence import crash_handler
 from pytest_qnn.isolation.host import checked_heap
@@ -29,7 +29,6 @@ _CODES: Final[dict[tuple[int, int], str]] = {
 }
 _FAR_FROM_NULL = 1 << 20
 """Below this address is nothing: what is accessed there is reached through a NULL pointer."""
-_IN_HEAP = ", behind the end of a block that was requested, or in one that was freed"
 _STACK_STEP = 1 << 16
 """Bytes between the stack pointer and an address that a growing stack reaches."""
 
@@ -76,7 +75,7 @@ def _at(crash: crash_handler.Crash) -> str:
         return f" at 0x{crash.address:x}" + (", near NULL" if crash.address < 1 << 16 else "")
     if crash.mapped:
         in_heap = crash.address - checked_heap.BASE in range(checked_heap.SIZE)
-        return _IN_HEAP if in_heap else f" at {crash.mapped}"
+        return IN_HEAP if in_heap else f" at {crash.mapped}"
     # Above the stack pointer the stack is mapped, unless the pointer itself has left it.
     is_below = crash.address < crash.stack_pointer or not crash.on_stack
     if is_below and abs(crash.stack_pointer - crash.address) < _STACK_STEP:

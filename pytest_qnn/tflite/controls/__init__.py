@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_qnn.core.target import Control
+from pytest_qnn.core.verdict import Crashed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fill
 from pytest_qnn.tflite.cases.plugin import DESTROY, Create, Destroy, PluginCase
 from pytest_qnn.tflite.cases.reduce import is_plain
@@ -82,6 +83,8 @@ _WATCHED = DelegateCase(_NOTHING, watch=True, look=("graph",))
 """What Prepare changes, and what kernels write that is not theirs, is looked at."""
 _LENT = DelegateCase(_NOTHING, look=("lifetimes",))
 """What Prepare was lent is made invalid when it returns."""
+_IN_ITS_HEAP = DelegateCase(_NOTHING, invokes=2, look=("heap",), fill="mixed")
+"""Blocks that the target requests are looked at."""
 _LATE = DelegateCase(_NOTHING, late=True, look=("data",))
 """Tensors have memory, with the data of other inputs, when the delegate is applied."""
 _PARTITIONS = ("PART-11", "PART-10")
@@ -113,9 +116,10 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     spoiling, known = _of_what_spoils(some, few), set[bytes]()
     yield from scripts.of_guarded_memory(few)
     if died:
+        yield from scripts.of_memory_that_is_gone(_PLAIN)
+        yield from _of_blocks(few, some)
         made = itertools.chain(_of_a_death(alone, whole), spoiling, _of_what_was_lent())
         yield from _runs(made, seed, fill, known)
-        yield from scripts.of_a_placed_death(case, _PLAIN)
         if isinstance(case, PluginCase) and any(isinstance(step, Create) for step in case.steps):
             yield from _of_a_struct(case)
             yield Control(_WITHOUT_OPTIONS, ("ABI-02",), _CALLS)
@@ -134,6 +138,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         yield from _presuming(scripts.of_linked_buffers(_PLAIN))
         yield from _presuming(_runs(_of_a_plain_life(), 0, "mixed", known))
         yield from _runs(_of_a_life(some, seed), seed, fill, known)
+        yield scripts.of_another_buffer(_PLAIN)._replace(spoils=False)
         yield from _presuming(scripts.of_a_script(case, _PLAIN))
         yield from _runs(_of_a_history(case, some), seed, fill, known)
         yield from _presuming(_runs(_of_a_history(case, [_PLAIN]), 0, "mixed", known))
@@ -203,6 +208,13 @@ def _of_what_was_lent() -> Iterator[Owned]:
     Plain runs mostly find there what was there before, and tell nothing.
     """
     yield Owned(_PLAIN, ("PART-20", "LIFE-07", "PART-21"), _LENT, spoils=True)
+
+
+def _of_blocks(few: Sequence[Graph], some: Sequence[Graph]) -> Iterator[Control]:
+    """What is done with memory that is requested: where it is written beside, any call may be the last."""
+    for graph in (*few, *some):
+        case = msgspec.structs.replace(_IN_ITS_HEAP, graph=graph)
+        yield Control(case, ("MEM-15",), _CALLS, explains=(Crashed,), heap=True)
 
 
 def _of_a_struct(case: PluginCase) -> Iterator[Control]:

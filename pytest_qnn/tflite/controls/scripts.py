@@ -217,12 +217,37 @@ def of_lives_together(case: object, plain: Graph, other: Graph) -> Iterator[Cont
     yield Control(ScriptCase((plain, other), (*_applied("0", 0)[:-1], *opened, *used)), ("OWN-06",))
 
 
-def of_a_placed_death(case: object, plain: Graph) -> Iterator[Control]:
+def of_memory_that_is_gone(plain: Graph) -> Iterator[Control]:
+    """Addresses that a delegate keeps: of tensors that have other memory since, or of an interpreter gone.
+
+    Which memory the runtime frees, and what is there afterwards, no plain run tells.
+    """
+    yield _given_back(plain)
+    yield of_another_buffer(plain)
+
+
+def _given_back(plain: Graph) -> Control:
     """Memory of the client's is given back before the delegate is destroyed, which must not read it then."""
-    if not isinstance(case, ScriptCase) or not any(isinstance(step, Place) for step in flat(case.steps)):
-        return
     border = _border(plain)
     places = tuple(Place("i0", tensor, f"b{tensor}", guard="none") for tensor in border)
     frees = tuple(FreeBuffer(f"b{tensor}") for tensor in border)
     steps = (*_applied("0", 0, *places), Invoke("i0"), Close("i0"), *frees)
-    yield Control(ScriptCase((plain,), steps), ("MEM-14",), spoils=True)
+    return Control(ScriptCase((plain,), steps), ("MEM-14",), spoils=True)
+
+
+def of_another_buffer(plain: Graph) -> Control:
+    """Inputs and outputs get other memory between two invokes.
+
+    What is wrong in memory of the client's that stays as well is no matter of addresses. The runtimes call
+    nobody in this allocate_tensors, so that a delegate breaks MEM-13 with MEM-05, and both say so.
+    """
+    border = _border(plain)
+    first, others = (
+        tuple(Place("i0", tensor, guard="none", seed=seed) for tensor in border) for seed in (1, 2)
+    )
+    once = (*_applied("0", 0, *first), Poison("i0"), Invoke("i0"), Read("i0"))
+    again = (SetInputs("i0", 1), Poison("i0", 0x99), Invoke("i0"), Read("i0"))
+    alone = (*_applied("1", 0), Invoke("i1"), Read("i1"))
+    stays = Control(ScriptCase((plain,), (*once, *again, *alone)), ("MEM-04",))
+    moved = ScriptCase((plain,), (*once, *others, Allocate("i0"), *again))
+    return Control(moved, ("MEM-05", "MEM-13"), presumes=stays, spoils=True)
