@@ -149,8 +149,11 @@ def expected_outputs(graph: Graph, inputs: Sequence[Array], arithmetic: Arithmet
     return [_expected(graph, known, index, makers.get(index), arithmetic) for index in graph.outputs]
 
 
-def mismatch(expected: Expected, seen: Array) -> Mismatch | None:
-    """The first element of ``seen`` outside its bound, or None. NaN is a mismatch; signed zeros are equal."""
+def mismatch(expected: Expected, seen: Array, *, rounding: bool = True) -> Mismatch | None:
+    """The first element of ``seen`` outside its bound, or None. NaN is a mismatch; signed zeros are equal.
+
+    ``rounding``: int8 elements within their bounds mismatch too where many are not rounded to the nearest.
+    """
     if seen.shape != expected.value.shape:
         wrong = f"shape {seen.shape} instead of {expected.value.shape}"
         return Mismatch((), np.nan, np.nan, 0.0, seen.size, wrong)
@@ -161,7 +164,7 @@ def mismatch(expected: Expected, seen: Array) -> Mismatch | None:
     within |= np.isinf(expected.tolerance)
     why = expected.derivation
     if within.all():
-        truncated = _truncated(expected, values)
+        truncated = _truncated(expected, values) if rounding else None
         if truncated is None:
             return None
         within, why = ~truncated, "to nearest beyond 1/4 LSB from a tie: here more than a quarter are off"

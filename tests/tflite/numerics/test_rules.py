@@ -379,6 +379,22 @@ def test_a_quantised_failure_is_told_three_ways(reference: DelegateTarget) -> No
     assert f"{int(trace.cpu[2].numpy()[0, 0])} on the CPU" in caught.value.expected
 
 
+def test_how_results_are_rounded_is_the_matter_of_one_rule(reference: DelegateTarget) -> None:
+    """Rounded down they stay within a unit, which is all that zero points, activations and cuts demand."""
+    operand, result = (Tensor((16, 16), "int8", (scale,), (3,)) for scale in (0.05, 0.11))
+    node = Node("ADD", (0, 1), (2,), activation="RELU")
+    case = DelegateCase(Graph((operand, operand, result), (node,), (0, 1), (2,)), data_seed=3)
+    trace = reference.run(case)
+    (expected,) = expected_outputs(case.graph, [array.numpy() for array in trace.inputs])
+    assert expected.real is not None
+    down = np.clip(np.floor(expected.real), expected.least, expected.greatest).astype(np.int8)
+    rounded_down = replace(trace, outputs=((Array.of(down),),))
+    with pytest.raises(Divergence, match="a quarter are off"):
+        catalogue()["NUM-03"].check(case, rounded_down)
+    for rule_id in ("NUM-05", "NUM-06", "NUM-09"):
+        assert catalogue()[rule_id].check(case, rounded_down).count > 0
+
+
 def test_what_the_cpu_gets_wrong_itself_is_no_violation(reference: DelegateTarget) -> None:
     case = DelegateCase(int8_chain(), data_seed=3)
     trace = reference.run(case)

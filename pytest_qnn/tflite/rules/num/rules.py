@@ -66,6 +66,7 @@ def within_bounds(
     base: Arithmetic = SINGLE,
     *,
     ends: bool = True,
+    rounding: bool = False,
 ) -> int:
     """The number of elements that the target wrote, all of them within the bounds of their operators.
 
@@ -79,6 +80,7 @@ def within_bounds(
         wanted: counts only results of such nodes; None: of all.
         base: what float32 operators may be off by, but for those that are known to compute in float16.
         ends: judges elements whose expected value is an end of the range too.
+        rounding: judges whether int8 results are rounded to the nearest unit too, which NUM-03 alone demands.
 
     Raises:
         Divergence: an element is out of its bounds; it names the first such output in order of execution.
@@ -98,10 +100,10 @@ def within_bounds(
                 continue  # of another shape than was asked for: PART-03
             if not ends:
                 values = np.where(_at_an_end(judged.expected), judged.cpu, values)
-            wrong = _mismatch(judged, values)
+            wrong = _mismatch(judged, values, rounding=rounding)
             if wrong is None:
                 right.add(judged.tensor)
-            elif judged.tensor in written and _mismatch(judged, judged.cpu) is None:
+            elif judged.tensor in written and _mismatch(judged, judged.cpu, rounding=rounding) is None:
                 raise _divergence(case, trace, judged, wrong, right, number, values)
             node = case.graph.nodes[judged.node]
             if judged.tensor in written and (wanted is None or wanted(case.graph, node)):
@@ -129,8 +131,8 @@ def _judged(case: DelegateCase, trace: DelegateTrace, computed: Arithmetic) -> l
     return sorted(found, key=lambda judged: judged.node)
 
 
-def _mismatch(judged: Judged, seen: Array) -> Mismatch | None:
-    wrong = mismatch(judged.expected, seen)
+def _mismatch(judged: Judged, seen: Array, *, rounding: bool = False) -> Mismatch | None:
+    wrong = mismatch(judged.expected, seen, rounding=rounding)
     if wrong is not None or judged.real is None:
         return wrong
     off = np.abs(seen.astype(np.float64) - judged.real.value) > judged.real.off
@@ -302,7 +304,7 @@ def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 )
 def rounds_to_the_nearest_unit(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Graphs of up to five nodes, each judged three ways: see `within_bounds`."""
-    return Examined(within_bounds(case, trace), "elements")
+    return Examined(within_bounds(case, trace, rounding=True), "elements")
 
 
 def saturating_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
