@@ -42,7 +42,7 @@ FEW = {
     "delegate-number-at-rank": ("PART-03", "NUM-06", "NUM-10", "BUF-03"),
     "delegate-leaves-the-last": ("DET-04", "DET-03", "NUM-02", "PART-10"),
     "delegate-writes-one-more": ("MEM-03", "MEM-05", "MEM-13"),
-    "delegate-broadcasts-flat": ("NUM-10", "NUM-07"),
+    "delegate-broadcasts-flat": ("NUM-10", "NUM-07", "NUM-09", "PART-03"),
     "qnn-writes-one-more": ("EXE-10", "EXE-04", "EXE-21", "PRE-05"),
     "qnn-asks-no-descriptor": ("REG-14", "REG-08"),
     "qnn-maps-a-copy": ("EXE-01", "QTHR-03"),

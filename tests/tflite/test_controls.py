@@ -319,6 +319,16 @@ def test_a_node_whose_result_is_no_operand_of_it_is_not_chained() -> None:
     assert chained(graph_of(Combination("MEAN", "float32", 2))) is None
 
 
+def test_of_operands_of_two_shapes_numbers_alone_are_judged_first() -> None:
+    """PART-03 owns the plainest way to broadcast, a constant; any other is a matter of numbers."""
+    tensors = (Tensor((2, 1)), Tensor((1, 3)), Tensor((2, 3)))
+    both = Graph(tensors, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
+    found = [each.owners for each in of_plain_memory(DelegateCase(both)) if each.case.graph == both]
+    of_numbers = [owners for owners in found if "NUM-10" in owners]
+    assert of_numbers[0] == ("PART-04", "NUM-10", "NUM-01", "NUM-07")
+    assert any("PART-03" in owners for owners in of_numbers)
+
+
 def test_operands_of_a_plainest_operator_are_told_apart() -> None:
     first = of_plain_memory(DelegateCase(CHAIN))[2].case.graph
     assert first.nodes[0].inputs == (0, 2)

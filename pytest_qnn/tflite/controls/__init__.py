@@ -29,6 +29,7 @@ from pytest_qnn.tflite.controls.graphs import (
     chained,
     forms,
     has_absent_operands,
+    has_two_shapes,
     kinds_of,
     linked,
     many_kernels,
@@ -344,6 +345,9 @@ def _of_a_node(graph: Graph, others: Sequence[int]) -> Iterator[Owned]:
     """A node by itself: without activation and zero points, with one of them, as it is."""
     barest = without_zero_points(without_activation(graph))
     common = (_FAILS, *_arithmetic(graph), *_claimed(graph))
+    if has_two_shapes(graph):
+        # Of the ways to broadcast PART-03 is asked about the plainest, in `_of_a_kind`.
+        yield from _with_inputs(Owned(barest, (_FAILS, *_arithmetic(graph))), others)
     yield from _with_inputs(Owned(barest, common), others)
     if graph == barest:
         return

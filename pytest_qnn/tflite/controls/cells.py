@@ -12,7 +12,7 @@ from pytest_qnn.core.target import Control
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.drawn_cells import drawn_as
 from pytest_qnn.tflite.controls import controls, of_numbers
-from pytest_qnn.tflite.controls.graphs import simplest
+from pytest_qnn.tflite.controls.graphs import of_two_shapes, simplest
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
 from pytest_qnn.tflite.graph.floors import Floor
@@ -67,3 +67,5 @@ def _kinds(cells: Iterable[Cell]) -> tuple[Combination, ...]:
 
 def _of_sizes(kinds: Sequence[Combination]) -> Iterator[Control]:
     yield from of_numbers([graph_of(kind, size) for kind in kinds for size in (_SOME, *_OTHER_SIZES)])
+    broadcast = (kind for kind in kinds if kind.form == "broadcast")
+    yield from of_numbers([graph for kind in broadcast for graph in of_two_shapes(kind, _SOME)])

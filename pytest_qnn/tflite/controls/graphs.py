@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from pytest_qnn.tflite.cases.reduce import is_plain, restricted
 from pytest_qnn.tflite.cases.script import Open, Resize, ScriptCase, SetInputs, flat
 from pytest_qnn.tflite.graph.combinations import GRID, Combination, Form, Quantisation, combination_of
 from pytest_qnn.tflite.graph.constants import constant
+from pytest_qnn.tflite.graph.floors import USUAL, Floor
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.numerics.flat import flattened
@@ -46,9 +47,9 @@ def ranks_of(op: Op, form: Form) -> tuple[int, ...]:
     return tuple(kind.rank for kind in GRID if (kind.op, kind.form) == (op, form))
 
 
-def simplest(kind: Combination) -> Graph:
+def simplest(kind: Combination, floor: Floor = USUAL) -> Graph:
     """The simplest graph of one node with operands of their own: a - a is 0 in any order."""
-    graph = graph_of(kind)
+    graph = graph_of(kind, floor)
     (node,) = graph.nodes
     if len(node.inputs) != 2 or node.inputs[0] != node.inputs[1]:
         return graph
@@ -78,6 +79,37 @@ def chained(graph: Graph, *, inner_last: bool = False) -> Graph | None:
     return msgspec.structs.replace(
         graph, tensors=(*graph.tensors, made), nodes=(first, again), outputs=(result, added)
     )
+
+
+def of_two_shapes(kind: Combination, floor: Floor) -> Iterator[Graph]:
+    """Of a kind whose operands are broadcast: two inputs of which the first is, or both are."""
+    graph = simplest(msgspec.structs.replace(kind, form=""), floor)
+    one, other = graph.nodes[0].inputs
+    shape = graph.tensors[one].shape
+    shorter = {one: (*shape[:-1], 1)}
+    yield _with_shapes(graph, shorter)
+    if len(shape) > 1:
+        yield _with_shapes(graph, {**shorter, other: (*shape[:-2], 1, shape[-1])})
+
+
+def _with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
+    tensors = (
+        msgspec.structs.replace(tensor, shape=shapes.get(at, tensor.shape))
+        for at, tensor in enumerate(graph.tensors)
+    )
+    return msgspec.structs.replace(graph, tensors=tuple(tensors))
+
+
+def has_two_shapes(graph: Graph) -> bool:
+    """Whether operands of the graph's first node are broadcast."""
+    node = graph.nodes[0]
+    if node.op not in _OF_TWO:
+        return False
+    shapes = [graph.tensors[tensor].shape for tensor in (*node.inputs, *node.outputs)]
+    return len({*shapes}) > 1
+
+
+_OF_TWO: tuple[Op, ...] = ("ADD", "SUB", "MUL", "MAXIMUM")
 
 
 def linked() -> tuple[Graph, tuple[int, ...]]:

@@ -212,6 +212,28 @@ class Builder:
         operand_shape = shape if whole else self._broadcasting(shape, choice)
         return self.constant(constant(operand_shape, params, choice % 16))
 
+    def apart(self, first: int, choice: int, *, same_params: bool) -> int:
+        """A second operand of another shape than ``first`` has, to which the two broadcast together.
+
+        An activation, while there may be inputs: below 64 one that is there, if it fits.
+        """
+        params = self.params_of(first) if same_params else self.out_params(choice)
+        shape = self.tensors[first].shape
+        if choice < 64:
+            fitting = [
+                other
+                for other in self.pool
+                if _are_apart(shape, self.tensors[other].shape)
+                and (not same_params or self.params_of(other) == params)
+            ]
+            if fitting:
+                return _pick(fitting, 4 * choice)
+        if not self.may_have_input:
+            return self.constant(constant(self._broadcasting(shape, 208 + choice % 32), params, choice % 16))
+        index = self.activation(_beside(shape, choice), params, EXTREME)
+        self.inputs.append(index)
+        return index
+
     def _broadcasting(self, shape: tuple[int, ...], choice: int) -> tuple[int, ...]:
         """The shape of a constant operand: the same, the last dimension, or all dimensions but one."""
         if not 208 <= choice < 240:
@@ -286,6 +308,31 @@ def _pick(tensors: list[int], choice: int) -> int:
     if choice < LATEST:
         return tensors[-1]
     return tensors[(choice - 96) % len(tensors)] if choice < 168 else tensors[-1 - choice % len(tensors)]
+
+
+def together(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape to which two that fit are broadcast."""
+    rank = max(len(one), len(other))
+    padded = ((1,) * (rank - len(shape)) + shape for shape in (one, other))
+    return tuple(map(max, zip(*padded, strict=True)))
+
+
+def _are_apart(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two different shapes of one rank can be broadcast together."""
+    pairs = zip(one, other, strict=False)
+    return len(one) == len(other) and one != other and all(1 in pair or len({*pair}) == 1 for pair in pairs)
+
+
+def _beside(shape: tuple[int, ...], choice: int) -> tuple[int, ...]:
+    """A shape with 1 in place of a length, a length in place of 1, or mostly both: [2, 1] beside [1, 3]."""
+    short = [axis for axis, length in enumerate(shape) if length == 1]
+    long = [axis for axis, length in enumerate(shape) if length > 1]
+    found = list(shape)
+    if short and (choice & 7 != 2 or not long):
+        found[short[(choice >> 2) % len(short)]] = 2 + (choice >> 5 & 1)
+    if long and (choice & 7 != 3 or not short):
+        found[long[(choice >> 3) % len(long)]] = 1
+    return tuple(found)
 
 
 def shape_of_rank(rank: int, choice: int) -> int:

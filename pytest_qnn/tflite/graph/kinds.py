@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_qnn.tflite.graph.combinations import Combination
+from pytest_qnn.tflite.graph.combinations import Combination, Form
 from pytest_qnn.tflite.graph.decode import HEADER, LATEST, RECORD, Builder
 from pytest_qnn.tflite.graph.floors import USUAL, Floor, plain, raised
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op, Tensor
@@ -200,20 +200,33 @@ def _chosen(choices: Sequence[Kind | tuple[DType, Sequence[Op]]], byte: int, sca
         # Many nodes of which a target is known to claim none are no partitions.
         kinds = [kind for kind in kinds if _is_wanted(kind)] or kinds
     kind = kinds[byte % len(kinds)]
-    return kind._replace(slots=_layers(kind.slots) or kind.slots) if scale.units else kind
+    if scale.units:
+        return kind._replace(slots=_those(kind.slots, _LAYERS) or kind.slots)
+    if scale.partner == "other shape":
+        return kind._replace(slots=_those(kind.slots, _OF_TWO_SHAPES, ("broadcast",)) or kind.slots)
+    return kind
 
 
 _LAYERS: tuple[Op, ...] = ("FULLY_CONNECTED", "CONV_2D")
+_OF_TWO_SHAPES: tuple[Op, ...] = ("ADD", "SUB", "MUL", "MAXIMUM")
 
 
-def _layers(slots: Sequence[Op | Wants]) -> list[Op | Wants]:
-    """Those of the slots that make layers; none where a target is known to claim others only."""
+def _those(
+    slots: Sequence[Op | Wants], ops: Sequence[Op], forms: Sequence[Form] | None = None
+) -> list[Op | Wants]:
+    """Those of the slots that make such nodes; none where a target is known to claim others only.
+
+    ``forms``: of wanted nodes; None: any.
+    """
     found: list[Op | Wants] = []
     for slot in slots:
         if isinstance(slot, str):
-            found += [slot] if slot in _LAYERS else []
+            found += [slot] if slot in ops else []
             continue
-        wants = {rank: tuple(kind for kind in kinds if kind.op in _LAYERS) for rank, kinds in slot.items()}
+        wants = {
+            rank: tuple(kind for kind in kinds if kind.op in ops and (not forms or kind.form in forms))
+            for rank, kinds in slot.items()
+        }
         left = {rank: kinds for rank, kinds in wants.items() if kinds}
         found += [left] if left else []
     known = any(not isinstance(slot, str) for slot in slots)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pytest_qnn.tflite.graph.combinations import Combination
 from pytest_qnn.tflite.graph.constants import EXTREME, constant, float_weights, int8_weights, integers, slopes
-from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS, Builder, elements, fused
+from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS, Builder, elements, fused, together
 from pytest_qnn.tflite.graph.graph import Activation, Op
 
 
@@ -58,7 +58,7 @@ def _binary(op: Op) -> MakeNode:
         bound = build.bound(one)
         # The partner is not chosen yet: no bound is beyond the peak.
         growing = build.grows_beyond(bound * build.peak if product else bound + build.peak)
-        other = build.partner(one, _partner(choice), same_params=False, growing=growing)
+        other = _second(build, one, choice, same_params=False, growing=growing)
         limit = build.bound(other)
         result = bound * limit if product else bound + limit
         shape, narrow = build.tensors[one].shape, build.tensors[other].shape
@@ -67,13 +67,21 @@ def _binary(op: Op) -> MakeNode:
         build.node(
             op,
             (other, one) if choice.options & 192 and may_swap else (one, other),
-            shape,
+            together(shape, narrow),
             build.out_params(choice.out),
             result,
             choice.activation,
         )
 
     return make
+
+
+def _second(build: Builder, one: int, choice: Choices, *, same_params: bool, growing: bool) -> int:
+    """The second operand of a node whose operands may be of two shapes."""
+    may_differ = not choice.want or choice.want.form == "broadcast"
+    if build.scale.partner == "other shape" and may_differ and not growing:
+        return build.apart(one, choice.second, same_params=same_params)
+    return build.partner(one, _partner(choice), same_params=same_params, growing=growing)
 
 
 def _partner(choice: Choices) -> int:
@@ -91,9 +99,10 @@ def _partner(choice: Choices) -> int:
 def _maximum(build: Builder, choice: Choices) -> None:
     # The int8 kernel compares raw integers: operands and result share one quantisation.
     one = build.operand(choice.first, choice.rank)
-    other = build.partner(one, _partner(choice), same_params=True, growing=False)
+    other = _second(build, one, choice, same_params=True, growing=False)
     bound = max(build.bound(one), build.bound(other))
-    build.node("MAXIMUM", (one, other), build.tensors[one].shape, build.params_of(one), bound)
+    shape = together(build.tensors[one].shape, build.tensors[other].shape)
+    build.node("MAXIMUM", (one, other), shape, build.params_of(one), bound)
 
 
 def _prelu(build: Builder, choice: Choices) -> None:

@@ -14,7 +14,7 @@ from pytest_qnn.tflite.graph.combinations import Combination
 from pytest_qnn.tflite.graph.graph import Op
 
 Shape = tuple[int, ...]
-Partner = Literal["", "itself", "constant"]
+Partner = Literal["", "itself", "constant", "other shape"]
 
 MANY_TIMES: Final = 3
 MOST_OF_MANY: Final = 60
@@ -45,7 +45,8 @@ class Scale(NamedTuple):
     units: int = 0
     """Of a layer; 0: the usual few."""
     partner: Partner = ""
-    """The second operand of a node, where it may be so."""
+    """The second operand of a node, where it may be so. ``other shape``: an activation, with which the first
+    one is broadcast, or both are."""
     without: frozenset[Op] = frozenset()
     """Operators that cost too much, that end the process (int8 PRELU of five dimensions, tflite-runtime
     2.14, measured) or that end a chain: RELU stands in their place."""
@@ -69,7 +70,9 @@ _LENGTHS: Final = (
 _RANK_5: Final = ((1, 2, 1, 3, 2), (2, 1, 2, 1, 2), (1, 1, 1, 1, 2), (2, 2, 1, 2, 3))
 _KILOBYTES: Final = ((1031,), (11, 101), (3, 19, 21), (1, 9, 11, 13), (4099,), (131, 127), (1, 65, 67, 4))
 _WIDE: Final = ((2, 259), (259,), (1, 3, 3, 19), (1, 1, 261), (1, 5, 3, 17), (3, 263))
+_WITH_ONES: Final = ((3, 1), (1, 7), (2, 1, 5), (1, 4, 1, 3), (2, 5, 1), (1, 3, 1), (2, 1, 3, 2), (2, 4, 1))
 CLASSES: Final = (
+    Scale("operands of two shapes", _WITH_ONES, _WITH_ONES, partner="other shape"),
     Scale("lengths", _LENGTHS, _LENGTHS),
     Scale("rank 5", _RANK_5, _RANK_5, without=frozenset(("PRELU",))),
     Scale("many nodes", many=True),

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.valid import check_graph
 from pytest_qnn.tflite.graph.combinations import GRID, Combination, combination_of
 from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS
 from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op
-from pytest_qnn.tflite.graph.kinds import OPS, asked_about, decode_graph, graph_of, size_of
+from pytest_qnn.tflite.graph.kinds import OPS, Kind, asked_about, decode_graph, graph_of, size_of
+from pytest_qnn.tflite.graph.scales import CLASSES
 from pytest_qnn.tflite.graph.strategies import graphs, graphs_with_claims, single_op_graphs
 from pytest_qnn.tflite.numerics.kernels import run_graph
 
@@ -186,6 +188,45 @@ def test_three_hundred_random_graphs_show_all_of_the_wanted_variety() -> None:
         "per channel",
     }
     assert wanted - seen == set()
+
+
+def broadcast(graph: Graph) -> set[str]:
+    """Which operands are broadcast in nodes of two inputs that are no constants, and of what rank."""
+    found = set()
+    for node in graph.nodes:
+        operands, result = [graph.tensors[index] for index in node.inputs], graph.tensors[node.outputs[0]]
+        if len(operands) == 2 and all(operand.data is None for operand in operands):
+            smaller = [operand.shape != result.shape for operand in operands]
+            found |= {f"{result.dtype} rank {len(result.shape)} {smaller}"} if any(smaller) else set()
+    return found
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["any", "claimed"])
+def test_graphs_of_two_shapes_broadcast_either_operand_and_both_at_once(*, wanted: bool) -> None:
+    random = np.random.default_rng(1)
+    scale = next(scale for scale in CLASSES if scale.partner == "other shape")
+    seen: set[str] = set()
+    for dtype, ops in CHOICES:
+        known = [kind for kind in GRID if kind.dtype == dtype and not kind.zero_points]
+        wants = {rank: tuple(kind for kind in known if kind.rank == rank) for rank in (1, 2, 3, 4)}
+        kind = Kind(dtype, [wants] if wanted else ops)
+        for _ in range(150):
+            graph, _ = decode_graph(random.bytes(size_of(3, 0)), [kind], 0, 1, 3, scale)
+            check_graph(graph)
+            seen |= broadcast(graph)
+    pairs = ([True, False], [False, True], [True, True])
+    assert seen >= {
+        f"{dtype} rank {rank} {each}" for dtype, _ in CHOICES for rank in (2, 3, 4) for each in pairs
+    }
+
+
+def test_who_claims_no_broadcast_gets_none() -> None:
+    random = np.random.default_rng(1)
+    scale = next(scale for scale in CLASSES if scale.partner == "other shape")
+    wants = {2: (Combination("ADD", "float32", 2),)}
+    for _ in range(50):
+        data = random.bytes(size_of(3, 0))
+        assert not broadcast(decode_graph(data, [Kind("float32", [wants])], 0, 1, 3, scale)[0])
 
 
 def test_a_reshape_whose_operand_is_needed_elsewhere_is_an_output() -> None:

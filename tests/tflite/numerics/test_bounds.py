@@ -16,6 +16,7 @@ from pytest_qnn.tflite.graph.constants import float_weights, integers
 from pytest_qnn.tflite.graph.graph import Activation, DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import OPS, decode_graph, size_of
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.graph.scales import CLASSES, NONE, Scale
 from pytest_qnn.tflite.graph.strategies import graphs, single_op_graphs
 from pytest_qnn.tflite.numerics import kernels, quantisation
 from pytest_qnn.tflite.numerics.bounds import Mismatch, expected_outputs, mismatch
@@ -27,10 +28,16 @@ FILLS: tuple[Fill, ...] = ("mixed", "ramp", "extreme")
 EPS = 2.0**-23
 
 
-def random_graphs(count: int, seed: int, nodes: int, dtype: DType, ops: tuple[Op, ...] = ()) -> list[Graph]:
+TWO_SHAPES = next(scale for scale in CLASSES if scale.partner == "other shape")
+
+
+def random_graphs(
+    count: int, seed: int, nodes: int, dtype: DType, ops: tuple[Op, ...] = (), scale: Scale = NONE
+) -> list[Graph]:
     random = np.random.default_rng(seed)
     choices = ((dtype, ops or OPS[dtype]),)
-    return [decode_graph(random.bytes(size_of(nodes, 0)), choices, 0, 1, nodes)[0] for _ in range(count)]
+    size = size_of(nodes, 0)
+    return [decode_graph(random.bytes(size), choices, 0, 1, nodes, scale)[0] for _ in range(count)]
 
 
 def inputs(graph: Graph, seed: int) -> list[Array]:
@@ -60,6 +67,16 @@ def found(graph: Graph, contents: list[Array], outputs: list[Array]) -> list[Mis
 def test_the_bounds_raise_no_false_alarm_on_the_runtime(runtime: str, xnnpack: bool, dtype: DType) -> None:
     for nodes in (1, 3, 20):
         for seed, graph in enumerate(random_graphs(50, nodes, nodes, dtype)):
+            contents = inputs(graph, seed)
+            assert found(graph, contents, run_on(runtime, xnnpack, graph, contents)) == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("xnnpack", [False, True], ids=["cpu", "xnnpack"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_runtimes_broadcast_both_operands_at_once(runtime: str, xnnpack: bool, dtype: DType) -> None:
+    for nodes in (1, 3, 12):
+        for seed, graph in enumerate(random_graphs(60, nodes, nodes, dtype, scale=TWO_SHAPES)):
             contents = inputs(graph, seed)
             assert found(graph, contents, run_on(runtime, xnnpack, graph, contents)) == []
 

@@ -170,7 +170,27 @@ class _RoundsDown(FusedDelegate):
         return super().rounded(kernel, tensor, activation, real - 0.499 * tensor.scales[0])
 
 
-@faulty_delegate("broadcasts-by-repeating", "Repeats a smaller first operand as a whole.", "DOM-01")
+@faulty_delegate(
+    "broadcasts-one-operand",
+    "Of two float32 operands that are both broadcast, reads the second with the strides of the first.",
+    "NUM-10",
+)
+class _BroadcastsOneOperand(ReferenceDelegate):
+    """One set of strides is right where one of the two has the shape of the result."""
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
+        result = kernel.tensors[node.outputs[0]]
+        if node.op in ("ADD", "SUB", "MUL", "MAXIMUM") and result.dtype == "float32":
+            first, second = operands
+            assert first is not None  # none of these has an operand that may be absent
+            assert second is not None
+            if result.shape not in (first.shape, second.shape):
+                places = np.broadcast_to(np.arange(first.size).reshape(first.shape), result.shape)
+                operands = [first, second.ravel()[places % second.size]]
+        return super().compute_node(kernel, node, operands)
+
+
+@faulty_delegate("broadcasts-by-repeating", "Repeats a smaller first operand as a whole.", "NUM-03", "NUM-10")
 class _BroadcastsByRepeating(ReferenceDelegate):
     """Element i is read modulo the operand's elements: right for a scalar, and along the first dimensions."""
 
