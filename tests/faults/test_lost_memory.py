@@ -33,7 +33,7 @@ _OF_BLOCKS = ("ERR-04", "MEM-03", "CTRL-01", "PART-18", "RUN-01")
         ("uses-freed-work", ("MEM-03", "RUN-01"), 1),
         *(
             later(name, rules, seed)
-            for seed in (1, 2, 3)
+            for seed in (1, 2, 3, 4, 5)
             for name, rules in (
                 ("keeps-addresses", (*_OF_ADDRESSES, "MEM-05")),
                 ("clears-at-its-end", (*_OF_THE_END, "MEM-14")),

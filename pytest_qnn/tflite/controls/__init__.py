@@ -33,6 +33,7 @@ from pytest_qnn.tflite.controls.graphs import (
     kinds_of,
     linked,
     many_kernels,
+    of_three_elements,
     parts,
     plain_scale,
     ranks_of,
@@ -212,8 +213,12 @@ def _of_what_was_lent() -> Iterator[Owned]:
 
 
 def _of_blocks(few: Sequence[Graph], some: Sequence[Graph]) -> Iterator[Control]:
-    """What is done with memory that is requested: where it is written beside, any call may be the last."""
-    for graph in (*few, *some):
+    """What is done with memory that is requested: where it is written beside, any call may be the last.
+
+    Of few elements first: each case is carried out before it is checked, and the system's own heap, which has
+    24 bytes for each block at least, is not overwritten then by what is written behind so small ones.
+    """
+    for graph in dict.fromkeys((*map(of_three_elements, few), *few, *some)):
         case = msgspec.structs.replace(_IN_ITS_HEAP, graph=graph)
         yield Control(case, ("MEM-15",), _CALLS, explains=(Crashed,), heap=True)
 

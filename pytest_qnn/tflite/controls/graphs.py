@@ -100,6 +100,15 @@ def _with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
     return msgspec.structs.replace(graph, tensors=tuple(tensors))
 
 
+def of_three_elements(graph: Graph) -> Graph:
+    """The graph of one node with tensors of three elements, where it is element-wise and has no constants."""
+    if graph.nodes[0].op not in _ELEMENTWISE or any(tensor.data is not None for tensor in graph.tensors):
+        return graph
+    return _with_shapes(
+        graph, {at: (*(1 for _ in each.shape[1:]), 3) for at, each in enumerate(graph.tensors)}
+    )
+
+
 def has_two_shapes(graph: Graph) -> bool:
     """Whether operands of the graph's first node are broadcast."""
     node = graph.nodes[0]
@@ -110,6 +119,7 @@ def has_two_shapes(graph: Graph) -> bool:
 
 
 _OF_TWO: tuple[Op, ...] = ("ADD", "SUB", "MUL", "MAXIMUM")
+_ELEMENTWISE: tuple[Op, ...] = (*_OF_TWO, "RELU", "ABS", "NEG")
 
 
 def linked() -> tuple[Graph, tuple[int, ...]]:
