@@ -12,13 +12,13 @@ from pytest_qnn.isolation.target import OpenTarget
 from pytest_qnn.rules import catalogue
 
 
-def blamed(target: OpenTarget, rules: Sequence[str]) -> dict[str, engine.Blamed]:
+def blamed(target: OpenTarget, rules: Sequence[str], seed: int = 1) -> dict[str, engine.Blamed]:
     """What each of the rules says of the target, which is closed then."""
     controlled: dict[bytes, Sequence[engine.Cause]] = {}
     with closing(target):
         return {
             rule_id: engine.blame(
-                catalogue()[rule_id], target, profile("default"), 1, catalogue().__getitem__, controlled
+                catalogue()[rule_id], target, profile("default"), seed, catalogue().__getitem__, controlled
             )
             for rule_id in rules
         }

@@ -98,19 +98,31 @@ CLASSES: Final = (
 )
 _STRATA: Final = 16
 SOME_PARTITIONS: Final = "some partitions"
+MUCH_WORK: Final = "much work"
+_BUSY: Final = ((16411,), (131, 127), (3, 79, 71), (1, 67, 63, 4))
 _BY_NAME_ONLY: Final = (
     Scale(SOME_PARTITIONS, many=True, parted=True, most=18, without=frozenset(("CONCATENATION", "CONV_2D"))),
+    Scale(
+        MUCH_WORK,
+        _BUSY,
+        _BUSY,
+        partner="itself",
+        without=frozenset(("FULLY_CONNECTED", "CONV_2D", "CONCATENATION", "MEAN", "PRELU")),
+    ),
 )
-"""For rules that repeat a graph more often than they could repeat one of many partitions."""
+"""For rules that repeat a graph more often than they could repeat one of many partitions; and for those that
+want an invoke to take its time: as many nodes as the rule has, of 64 KiB each."""
 
 
 def scale_of(byte: int, max_nodes: int = MOST_OF_MANY, only: Sequence[str] | None = None) -> Scale:
     """The class that a byte chooses, of those that apply to graphs of at most so many nodes.
 
-    ``only``: of those with these names; None: of all.
+    ``only``: of those with these names, as often as each is there; None: of all.
     """
     every = (*CLASSES, *_BY_NAME_ONLY)
-    classes = CLASSES if only is None else tuple(scale for scale in every if scale.name in only)
+    classes = (
+        CLASSES if only is None else tuple(scale for scale in every for name in only if name == scale.name)
+    )
     place = byte * _STRATA // 256 - (_STRATA - len(classes))
     scale = classes[place] if place >= 0 else NONE
     return NONE if scale.many and max_nodes < FEW_NODES else scale

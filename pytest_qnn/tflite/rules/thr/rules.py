@@ -35,6 +35,7 @@ from pytest_qnn.tflite.checks import scripts
 from pytest_qnn.tflite.checks.judging import line
 from pytest_qnn.tflite.checks.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.scales import MUCH_WORK
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.lifetimes import make_target
 from pytest_qnn.tflite.trace import ScriptTrace
@@ -48,6 +49,10 @@ NAMES = ("i0", "i1", "i2")
 Plain = tuple[PlainStep, ...]
 _TURNS = 3
 """Times that each thread sets inputs of its own, invokes and reads."""
+_INVOKES = 3
+"""In a row, of each thread, where only what the last of them gives is read."""
+_LARGE = (MUCH_WORK,) * 4
+"""A quarter of the graphs: what computes for microseconds is hardly ever at work on two threads at once."""
 
 
 def _use(interpreter: str, seed: int) -> Plain:
@@ -59,8 +64,19 @@ def _turns(interpreter: str, seed: int) -> Plain:
 
 
 def _side_by_side(case: DelegateCase, opening: list[AnyScriptStep]) -> ScriptCase:
-    branches = (_turns(name, case.data_seed + 16 * at) for at, name in enumerate(NAMES))
-    return ScriptCase((case.graph,), (*opening, Parallel(tuple(branches))))
+    """Each thread sets inputs of its own; then, with inputs that are there, all invoke from a barrier on.
+
+    Setting inputs and reading keep Python's lock for longer than most invokes take.
+    """
+    steps = [*opening, Parallel(tuple(_use(name, _seed(case, at, 0)) for at, name in enumerate(NAMES)))]
+    for turn in range(1, _TURNS):
+        steps += (SetInputs(name, _seed(case, at, turn)) for at, name in enumerate(NAMES))
+        steps.append(Parallel(tuple((*(Invoke(name),) * _INVOKES, Read(name)) for name in NAMES)))
+    return ScriptCase((case.graph,), tuple(steps))
+
+
+def _seed(case: DelegateCase, thread: int, turn: int) -> int:
+    return case.data_seed + 16 * thread + turn
 
 
 def _ready(interpreter: str, delegate: str) -> Plain:
@@ -77,7 +93,7 @@ def apart(facts: DelegateFacts) -> Strategy:
             opening += (target, *_ready(name, f"d{at}"))
         return _side_by_side(case, opening)
 
-    return changed(delegates.routing(facts, scaled=False), make)
+    return changed(delegates.routing(facts, scaled=_LARGE), make)
 
 
 @rule(
@@ -104,7 +120,7 @@ def together(facts: DelegateFacts) -> Strategy:
             opening += _ready(name, "d0")
         return _side_by_side(case, opening)
 
-    return changed(delegates.routing(facts, scaled=False), make)
+    return changed(delegates.routing(facts, scaled=_LARGE), make)
 
 
 @rule(
