@@ -41,7 +41,7 @@ def report(name: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("fakes_outside")
 def test_each_target_has_a_run_a_report_and_a_junit_file_of_its_own(matrix: pytest.Pytester) -> None:
     """The backend of the command line is none of a target's; the exit status is the worst."""
-    result = matrix.runpytest_subprocess(
+    result = matrix.runpytest_inprocess(
         *("-p", "fake_suite", "--qnn-matrix=targets/m.toml", "--qnn-backend=mutant:unusable"),
         *("--qnn-report=out.json", "--junitxml=junit.xml"),
     )
