@@ -8,6 +8,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from fast_run import later
 from reports import judged_by_id, refusal
 
 pytestmark = pytest.mark.usefixtures("fakes", "fakes_outside")
@@ -36,8 +37,24 @@ SPREAD = pytest.mark.parametrize("spread", [(), ("-n1",)], ids=["here", "worker"
 
 
 def run(pytester: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    """In this process, unless there is a worker."""
+    if "-n1" in options:
+        return run_apart(pytester, *options)
+    result = pytester.runpytest_inprocess("--qnn-report=out.json", *options)
+    return result, json.loads(Path("out.json").read_text())
+
+
+def run_apart(pytester: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    """In a process of its own: what it changes stays in it."""
     result = pytester.runpytest_subprocess("-p", "fake_suite", "--qnn-report=out.json", *options)
     return result, json.loads(Path("out.json").read_text())
+
+
+def found(pytester: pytest.Pytester) -> Path:
+    """The folder of the only finding of a run in this process."""
+    pytester.runpytest_inprocess()
+    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    return folder
 
 
 @SPREAD
@@ -57,7 +74,7 @@ def test_an_end_with_status_0_before_all_rules_were_judged_fails_the_run(pyteste
     assert (result.ret, report["not_judged"]) == (pytest.ExitCode.TESTS_FAILED, ["REG-06"])
 
 
-@pytest.mark.parametrize("dist", ["load", "loadscope"])
+@pytest.mark.parametrize("dist", ["load", later("loadscope")])
 def test_a_worker_that_is_not_replaced_fails_the_run(pytester: pytest.Pytester, dist: str) -> None:
     """Its rule is to be tried again, since the target is in other processes; no worker is left to do it."""
     result, report = run(
@@ -154,7 +171,7 @@ def test_a_finding_in_a_report_that_a_plugin_drops_fails_the_run(
 ) -> None:
     pytester.makeconftest(DROPS_REPORTS)
     pytester.makepyfile('def test_one(judge): judge("REG-01")')
-    result, report = run(pytester, *spread)
+    result, report = run_apart(pytester, *spread)
     found = {name: rule["verdict"] for name, rule in judged_by_id(report).items()}
     assert found == {"REG-01": "pass", "REG-02": "fail"}
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -170,7 +187,7 @@ def test_once_more():
     fake_suite.CATALOGUE["REG-02"] = dataclasses.replace(fake_suite.CATALOGUE["REG-03"], id="REG-02")
 """
     pytester.makepyfile(test_a=twice, test_b=again, test_c=twice)
-    _, report = run(pytester)
+    _, report = run_apart(pytester)
     assert judged_by_id(report)["REG-02"]["verdict"] == "crash"
     saved = {
         path.parent.name: json.loads(path.read_text()) for path in Path(".pytest-qnn").glob("*/*/case.json")
@@ -190,8 +207,7 @@ def pytest_collection_modifyitems(items):
 @pytest.mark.parametrize("judges", [True, False])
 def test_a_replay_that_judges_nothing_fails(pytester: pytest.Pytester, judges: bool) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
-    run(pytester)
-    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    folder = found(pytester)
     if judges:
         pytester.makeconftest(SKIPS)
     else:
@@ -202,12 +218,17 @@ def test_a_replay_that_judges_nothing_fails(pytester: pytest.Pytester, judges: b
 
 
 @pytest.mark.parametrize(
-    "option", ['-m "not qnn_memory"', "-k nothing", "--deselect=test_rules.py", "--deselect test_rules.py"]
+    "option",
+    [
+        '-m "not qnn_memory"',
+        later("-k nothing"),
+        later("--deselect=test_rules.py"),
+        "--deselect test_rules.py",
+    ],
 )
 def test_a_replay_needs_no_options_that_select_tests(pytester: pytest.Pytester, option: str) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
-    run(pytester)
-    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    folder = found(pytester)
     pytester.makeini(f"[pytest]\naddopts = {option}")
     result = pytester.runpytest_inprocess(f"--qnn-replay={folder}", "test_rules.py")
     result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS*"])
@@ -218,8 +239,7 @@ def test_a_replay_needs_no_folder_that_addopts_name(
     pytester: pytest.Pytester, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
-    run(pytester)
-    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    folder = found(pytester)
     pytester.makepyfile(test_others="def test_other(): pass")
     if where == "ini":
         pytester.makeini("[pytest]\naddopts = -rA test_others.py")
@@ -239,8 +259,7 @@ def test_forks_of_tests_are_refused(pytester: pytest.Pytester) -> None:
 
 def test_a_replay_does_not_fail_for_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
-    run(pytester)
-    (folder,) = Path(".pytest-qnn").glob("*/REG-02")
+    folder = found(pytester)
     source = (folder / "case.json").read_text().replace('"REG-02"', '"REG-01"')
     Path("passes.json").write_text(source)
     pytester.makepyfile(test_rules=fake_suite.suite("REG-01"))
