@@ -111,15 +111,15 @@ HTP_SAYS = {
     "OFF-08": "30010",
     "QTHR-04": "3 (INFO)",
 }
-HTP_SOME = ("CAP-03", "EXE-05", "EXT-04", "QTHR-04")
-"""A finding of each kind: every one costs seconds of the simulator."""
+HTP_SOME = ("CAP-03", "EXE-05", "OFF-08")
+"""A finding of each kind, those that take least: every one costs seconds of the simulator."""
 
 
 @SOME_OR_ALL
 def test_libqnnhtp(tmp_path: Path, which: str) -> None:
     findings, passing = HTP_FINDINGS | HTP_HANGS, HTP_PASSES
     if which == "some":
-        findings, passing = {name: HTP_FINDINGS[name] for name in HTP_SOME}, HTP_PASSES[::3]
+        findings, passing = {name: HTP_FINDINGS[name] for name in HTP_SOME}, HTP_PASSES[::6]
     rules = on_library(tmp_path, which, "libQnnHtp.so", findings, *passing, timeout=3, areas=False)
     for name in HTP_SAYS.keys() & findings:
         assert HTP_SAYS[name] in seen(rules, name)
