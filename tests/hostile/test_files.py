@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fake_suite
 import pytest
+from fast_run import alternating
 from reports import refusal, within
 
 from pytest_qnn import case_file
@@ -43,12 +44,12 @@ SELECTING: dict[str, Callable[[Path], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("way", SELECTING)
-@pytest.mark.parametrize("spread", [(), ("-n1",)], ids=["one-process", "worker"])
+@pytest.mark.parametrize(("way", "workers"), alternating(SELECTING, [0, 1]))
 def test_a_target_whose_path_is_not_utf8_is_refused(
-    pytester: pytest.Pytester, way: str, spread: tuple[str, ...]
+    pytester: pytest.Pytester, way: str, workers: int
 ) -> None:
     path = library(pytester.path)
+    spread = ["-n1"] * workers
     pytester.makepyfile(fake_suite.suite("REG-01", "PART-01"))
     sentence = refusal(pytester.runpytest_inprocess(*SELECTING[way](path), *spread))
     flag = {"ini": "--qnn-backend", "ini-option": "--tflite-delegate-option"}.get(way, "--")

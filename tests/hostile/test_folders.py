@@ -127,15 +127,13 @@ def processes(work: Callable[[int], None], count: int) -> Iterator[list[BaseProc
             one.join()
 
 
-WRITES = 200
-
-
-def test_800_writes_at_the_same_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writes", [50, later(200)])
+def test_four_processes_write_at_the_same_time(tmp_path: Path, writes: int) -> None:
     """None raises, no reader sees half a folder or half a file, and a whole one stays."""
     folder, path = tmp_path / "REG-02", tmp_path / "out.json"
 
     def write(number: int) -> None:
-        for _ in range(WRITES):
+        for _ in range(writes):
             files.replace(path, f"{number}".encode() * 10_000)
             files.replace_folder(folder, contents(number))
 

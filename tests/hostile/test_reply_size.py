@@ -105,8 +105,8 @@ FORGED = {
 }
 WORK: dict[Subject, str] = {"memory": "EXE-21,REG-01", "delegate": "RUN-01,DET-01"}
 """Rules whose cases have multiplications, at which the library acts."""
-_FAST = [("junk", "memory"), ("ready", "delegate")]
-"""From a case's process, and from the supervisor: those that take least."""
+_FAST = [("ready", "delegate")]
+"""From the supervisor, which takes least: of a case's process the fuzzed answers of tests/isolation are."""
 
 
 @pytest.mark.parametrize(
