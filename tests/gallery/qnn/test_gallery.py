@@ -37,7 +37,7 @@ def test_there_are_so_many() -> None:
     assert all(all(about) for about in gallery.FREEDOMS.values())
 
 
-@pytest.mark.parametrize("name", each(parts=2))
+@pytest.mark.parametrize("name", each(parts=4))
 def test_the_rules_that_meet_its_freedom_do_not_accuse_it(name: str) -> None:
     wanted = set(gallery.tried_by(name))
     found = judged(gallery, ("qnn", name, _FEW, 1, 0), wanted)

@@ -71,7 +71,7 @@ def test_the_gallery_is_as_large_as_it_is_to_be() -> None:
     assert {catalogue()[rule_id].level.name for meant in MEANT.values() for rule_id in meant} == {"SHOULD"}
 
 
-@pytest.mark.parametrize("name", part([*ODDITIES, *PLUGINS], 1))
+@pytest.mark.parametrize("name", part([*ODDITIES, *PLUGINS], 1, 4))
 def test_an_oddity_meets_its_freedom_and_is_not_accused(name: str) -> None:
     before = met(name)
     with closing(opened(name, FIRST if len(name) % 2 else SECOND, "off")) as target:
