@@ -80,6 +80,7 @@ OF_EACH_KIND = "ABI-03,DOM-01,LIFE-02,PART-01,REG-08"
 """Rules whose cases are between them of every kind that there is."""
 
 
+@pytest.mark.full
 def test_answers_to_every_kind_of_case_are_kept_and_judged_again(tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     trial = ("--qnn-profile=quick", f"--qnn-rule={OF_EACH_KIND}")
@@ -91,6 +92,7 @@ def test_answers_to_every_kind_of_case_are_kept_and_judged_again(tmp_path: Path)
     verified_apart(folder)
 
 
+@pytest.mark.full
 def test_what_a_heavy_delegate_was_judged_by_is_judged_again(tmp_path: Path) -> None:
     """How long a case may be follows from its price, and from the time that the run gave to a case."""
     library = plugin(tmp_path, IN_CREATE="usleep(130000)")
