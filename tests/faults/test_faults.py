@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_run import later
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
@@ -47,7 +48,14 @@ FEW = {
     "qnn-asks-no-descriptor": ("REG-14", "REG-08"),
     "qnn-maps-a-copy": ("EXE-01", "QTHR-03"),
 }
-"""Rules that judge a fault in the fast run: its owner, and those that were accused of it before."""
+"""Rules that judge a fault: its owner, and those that were accused of it before."""
+SOON = (
+    "qnn-dies-in-context-free",
+    "delegate-leaves-the-last",
+    "delegate-writes-one-more",
+    "qnn-writes-one-more",
+)
+"""In the fast run: a death, wrong values, memory beside a delegate's tensors and beside a backend's."""
 
 
 @needs_a_compiler
@@ -59,7 +67,7 @@ def test_a_rule_about_what_a_library_says_that_it_has_not_is_blocked_by_nothing(
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", [name if name in SOON else later(name) for name in FEW])
 def test_an_owner_fails_and_who_meets_its_fault_does_not(name: str) -> None:
     found = blame.row(name, 1, FEW[name])
     assert (found.owners, found.accused, found.advised) == ([faults.FAULTS[name].owner], [], [])

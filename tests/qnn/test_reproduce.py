@@ -88,18 +88,20 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
     [
         ("EXE-05", "QnnGraph_execute -> 0"),
         ("EXE-01", "of them wrong"),
-        ("REG-28", "grown"),
+        pytest.param("REG-28", "grown", marks=pytest.mark.full),
         ("QLEAK-04", "died of signal 11"),
         ("QTHR-01", "a thread ends as backendFree"),
         pytest.param("QLEAK-02", "grows heap is 1: yes", marks=pytest.mark.full),
         pytest.param("OFF-03", "step 3: QnnLog_create -> 0", marks=pytest.mark.full),
         pytest.param("OFF-06", "QnnSystemContext_getBinaryInfo -> 0", marks=pytest.mark.full),
-        ("OFF-12", "notified refused is 1: yes"),
+        pytest.param("OFF-12", "notified refused is 1: yes", marks=pytest.mark.full),
         pytest.param("QLEAK-05", "left heap is 1: yes", marks=pytest.mark.full),
         pytest.param("QMG-12", "copies new is 1: yes", marks=pytest.mark.full),
         pytest.param("EXT-33", "used b0 is 0: yes", marks=pytest.mark.full),
         pytest.param("SSR-02", "step 2: QnnContext_create -> 1002", marks=pytest.mark.full),
-        pytest.param("OOM-05", "gives 6003 behind it, with nothing refused: yes", marks=NEEDS_CXX),
+        pytest.param(
+            "OOM-05", "gives 6003 behind it, with nothing refused: yes", marks=(NEEDS_CXX, pytest.mark.full)
+        ),
     ],
     ids=[
         *("code", "contents", "left", "death", "threads", "growth", "processes", "system"),
