@@ -8,7 +8,7 @@ from contextlib import closing
 
 import msgspec
 import pytest
-from fast_run import later
+from fast_run import later, part
 from hypothesis import HealthCheck, given, seed, settings
 
 from pytest_qnn.core.engine import judge, judge_case
@@ -70,6 +70,7 @@ def disagreements(target: MemoryTarget, case: MemoryCase) -> list[str]:
 
 
 @EXAMPLES
+@pytest.mark.parametrize("personality", part(sorted(PERSONALITIES), 0), indirect=True)
 def test_the_model_and_every_personality_agree_on_long_sequences(
     personality: MemoryTarget, examples: int
 ) -> None:
@@ -140,6 +141,7 @@ ACTS = (_register, _register, _deregister, _execute, _create, _free, _allocate, 
 
 
 @EXAMPLES
+@pytest.mark.parametrize("personality", part(sorted(PERSONALITIES), 1), indirect=True)
 def test_the_model_and_every_personality_agree_on_clients_that_keep_no_order(
     personality: MemoryTarget, examples: int
 ) -> None:
@@ -222,7 +224,7 @@ def test_a_number_given_out_again_is_a_new_buffer_on_every_personality(personali
 
 @pytest.mark.parametrize(
     ("mutant", "rule"),
-    [("reg-tombstones", "REG-24"), ("drg-clears-context", "DRG-11"), ("ctx-frees-siblings", "CTX-03")],
+    [later("reg-tombstones", "REG-24"), ("drg-clears-context", "DRG-11"), ("ctx-frees-siblings", "CTX-03")],
 )
 def test_no_step_of_a_shrunk_sequence_can_go(mutant: str, rule: str) -> None:
     with closing(open_memory_target(f"mutant:{mutant}", "emulated", "off", 10.0)) as target:
