@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from fast_run import alternating
 
 from pytest_qnn.isolation.hangs import Watch
 from pytest_qnn.isolation.observe.cpu_time import Usage
@@ -92,9 +93,8 @@ def test_a_start_that_fails_once_is_made_again(
         sandbox.start()
 
 
-@pytest.mark.parametrize("mode", ["fork", "spawn"])
-@pytest.mark.parametrize("switch", ["0", "1"], ids=["alone", "fork-server"])
-def test_whoever_starts_pytest_may_ignore_the_end_of_children(mode: str, switch: str) -> None:
+@pytest.mark.parametrize(("mode", "start"), alternating(["spawn", "fork"], ["alone", "fork-server"]))
+def test_whoever_starts_pytest_may_ignore_the_end_of_children(mode: str, start: str) -> None:
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "from pytest_qnn.qnn.cases.plain import PLAIN\n"
@@ -102,7 +102,7 @@ def test_whoever_starts_pytest_may_ignore_the_end_of_children(mode: str, switch:
         f"target = open_memory_target('reference', 'emulated', {mode!r}, 10.0)\n"
         "print(target.run(PLAIN).death); target.close()\n"
     )
-    variables = {**os.environ, "PYTEST_QNN_FORK_SERVER": switch}
+    variables = {**os.environ, "PYTEST_QNN_FORK_SERVER": "01"[start == "fork-server"]}
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import fake_suite
 import pytest
 import real_suite
-from fast_run import later
+from fast_run import alternating, later
 from native import build, qnn_library
 from reports import refusal
 
@@ -267,12 +267,11 @@ def test_a_library_without_the_entry_point(pytester: pytest.Pytester, flag: str,
     assert symbol in sentence
 
 
-LIBRARIES = pytest.mark.parametrize("flag", ["--qnn-backend", "--tflite-delegate", "--qnn-rpcmem"])
+LIBRARIES = ("--qnn-backend", "--tflite-delegate", "--qnn-rpcmem")
 
 
-@LIBRARIES
-@pytest.mark.parametrize("size", [10, 40, 3000])
-def test_a_library_that_is_cut_off(pytester: pytest.Pytester, flag: str, size: int) -> None:
+@pytest.mark.parametrize(("size", "flag"), alternating([10, 40, 3000], LIBRARIES))
+def test_a_library_that_is_cut_off(pytester: pytest.Pytester, size: int, flag: str) -> None:
     path = build(pytester.path, PLUGIN, ON_LOAD="")
     path.write_bytes(path.read_bytes()[:size])
     sentence = judged(pytester, f"{flag}={path}")
@@ -281,18 +280,17 @@ def test_a_library_that_is_cut_off(pytester: pytest.Pytester, flag: str, size: i
     assert f"it has {size}" in sentence
 
 
-@LIBRARIES
-@pytest.mark.parametrize(
-    ("at", "value", "said"),
-    [
-        (18, 183, "is for AArch64, and this machine is x86-64"),
-        (18, 4000, "is for the machine 4000 of ELF, and this machine is x86-64"),
-        (4, 1, "is for x86-64 (32-bit), and this machine is x86-64"),
-    ],
-)
-def test_a_library_of_another_machine(
-    pytester: pytest.Pytester, flag: str, at: int, value: int, said: str
-) -> None:
+MACHINES = {
+    "is for AArch64, and this machine is x86-64": (18, 183),
+    "is for the machine 4000 of ELF, and this machine is x86-64": (18, 4000),
+    "is for x86-64 (32-bit), and this machine is x86-64": (4, 1),
+}
+"""What is said, of which bytes of the file: where they are, and their value."""
+
+
+@pytest.mark.parametrize(("said", "flag"), alternating(MACHINES, LIBRARIES))
+def test_a_library_of_another_machine(pytester: pytest.Pytester, said: str, flag: str) -> None:
+    at, value = MACHINES[said]
     path = build(pytester.path, PLUGIN, ON_LOAD="")
     content = bytearray(path.read_bytes())
     content[at : at + 2] = value.to_bytes(2, "little") if value > 1 else b"\1\1"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from fast_run import later
 from real_suite import RULES, SUITE
 from reports import judged_rules
 
@@ -21,7 +22,7 @@ def test_every_rule_has_one_test_and_every_test_stands_for_a_rule(pytester: pyte
 @pytest.mark.parametrize(
     ("rule", "mutant", "reference"),
     [
-        ("MEM-02", "--tflite-delegate=mutant:writes-input", "--tflite-delegate=reference"),
+        later("MEM-02", "--tflite-delegate=mutant:writes-input", "--tflite-delegate=reference"),
         ("REG-02", "--qnn-backend=mutant:reg-same-handle", "--qnn-backend=reference"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from fast_run import later
 from reports import judged_by_id
 
 from pytest_qnn.core import engine
@@ -91,7 +92,7 @@ def test_reg_02(judge): judge("REG-02")
 
 
 @pytest.mark.usefixtures("fakes_outside")
-@pytest.mark.parametrize("ends", ['pytest.fail("a time limit")', 'pytest.exit("enough")'])
+@pytest.mark.parametrize("ends", ['pytest.fail("a time limit")', later('pytest.exit("enough")')])
 def test_what_ends_a_test_in_a_later_block_loses_no_finding(pytester: pytest.Pytester, ends: str) -> None:
     pytester.makepyfile(ENDED_IN_THE_SECOND.format(ends=ends))
     result = pytester.runpytest_subprocess("-p", "fake_suite", *BLOCKS)
@@ -128,7 +129,7 @@ def interrupt_worker(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.usefixtures("fakes_outside")
-@pytest.mark.parametrize("interrupt", [interrupt_all, interrupt_worker])
+@pytest.mark.parametrize("interrupt", [interrupt_all, later(interrupt_worker)])
 def test_a_worker_sends_them_when_it_is_interrupted(
     pytester: pytest.Pytester, interrupt: Callable[[subprocess.Popen[str]], None]
 ) -> None:

@@ -221,7 +221,7 @@ def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pyteste
     ("spread", "main", "number"),
     [
         ((), "os.getpid()", "SIGTERM"),
-        ((), "os.getpid()", "SIGHUP"),
+        later((), "os.getpid()", "SIGHUP"),
         (("-n1",), "os.getppid()", "SIGTERM"),
         later(("-n1",), "os.getppid()", "SIGHUP"),
     ],
@@ -231,8 +231,9 @@ def test_a_terminated_run_leaves_an_incomplete_report(
 ) -> None:
     # As from a terminal: whoever runs these tests may ignore the signal (nohup does).
     pytester.makeconftest(f"import signal\nsignal.signal(signal.{number}, signal.SIG_DFL)")
-    # The pause lets the main process receive the first verdict.
-    stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.{number}); time.sleep(90)\n"
+    # The pause lets the main process receive the first verdict of its worker.
+    pause = int(bool(spread))
+    stop = f"def test_stop(): time.sleep({pause}); os.kill({main}, signal.{number}); time.sleep(90)\n"
     parts = ("import os, signal, time", fake_suite.suite("REG-01"), stop, fake_suite.suite("REG-06"))
     pytester.makepyfile(test_rules="\n".join(parts))
     options = ("-p", "fake_suite", "--qnn-report=out.json", *spread)
