@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_qnn import (
@@ -24,6 +24,7 @@ from pytest_qnn import (
 Make = Callable[..., Any]
 
 
+@settings(deadline=None)
 @given(graph=graphs(ops=["ADD", "SUB", "MUL", "FULLY_CONNECTED", "RELU"]), seed=st.integers(0, 2**16))
 def test_results_are_those_of_the_operators(
     make_interpreter: Make, delegate_chain: Make, graph: Graph, seed: int
@@ -34,6 +35,7 @@ def test_results_are_those_of_the_operators(
     assert not any(wrong)
 
 
+@settings(deadline=None)
 @given(drawn=graphs_with_claims(1, ops=["ADD", "SUB", "MUL"]))
 def test_what_another_delegate_claimed_stays_with_it(
     make_interpreter: Make,
