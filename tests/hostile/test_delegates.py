@@ -100,6 +100,7 @@ def check_all(folder: Path, name: str, where: Where) -> None:
 
 
 LATER = ("kill-supervisor", "fpe", "file-limit", "corruption-seen-at-exit-only")
+"""They end as `bus`, or as deeds that test_memory.py has."""
 LIMITS = {"loop-with-the-gil": LIMIT / 2}
 """It hangs five times as long."""
 

@@ -106,7 +106,7 @@ FORGED = {
 WORK: dict[Subject, str] = {"memory": "EXE-21,REG-01", "delegate": "RUN-01,DET-01"}
 """Rules whose cases have multiplications, at which the library acts."""
 _FAST = [("ready", "delegate")]
-"""From the supervisor, which takes least: of a case's process the fuzzed answers of tests/isolation are."""
+"""From the supervisor, which takes least; what a case's process forges is fuzzed in tests/isolation."""
 
 
 @pytest.mark.parametrize(
