@@ -41,6 +41,13 @@ FURTHER: dict[str, Fault] = {
         timeout=1.0,
         also=_KEEPS,
     ),
+    "qnn-dies-with-several-handles": Fault(
+        "memory",
+        "QnnMem_deRegister of several handles in one call writes to a bad address.",
+        "DRG-01",
+        "    if (!found) code = 8001;\n",
+        "    if (!found) code = 8001;\n    if (size > 1) *(volatile int*)8 = 1;\n",
+    ),
     "qnn-keeps-its-recursive-lock": Fault(
         "memory",
         "QnnGraph_execute that refuses its tensors does not let go of a lock that its thread may take again: "

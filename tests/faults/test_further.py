@@ -24,6 +24,7 @@ MEETING = {
     "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "QMG-11"),
     "qnn-keeps-its-lock-in-register": ("REG-13", "REG-08", "REG-14"),
     "qnn-keeps-its-lock-in-deregister": ("DRG-03", "DRG-06"),
+    "qnn-dies-with-several-handles": ("DRG-01", "DRG-05", "DRG-11", "REG-01", "REG-02", "REG-24", "CTX-01"),
     "qnn-keeps-its-recursive-lock": ("QTHR-06", "DRG-14", "EXE-03"),
     "qnn-dies-with-handles": ("EXE-01", "EXE-02", "EXE-19", "ION-04", "QMG-02", "DRG-11", "REG-21", "REG-23"),
     "qnn-takes-short-names": ("PRE-10", "PRE-11"),

@@ -255,12 +255,20 @@ def _executed_twice(prepare: Prepare) -> tuple[AnyStep, ...]:
 
 
 def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
-    """A graph that is executed with raw memory; memory registered, deregistered, and left to contextFree."""
-    buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
+    """A graph that is executed with raw memory; memory registered, deregistered, and left to contextFree.
+
+    One by one, and two in one call.
+    """
+    buffers = tuple(Alloc(f"b{place}", 4096) for place in range(4))
     registered = tuple(
-        Register("c0", (Descriptor(f"b{place}", (1, 2, 2, 2)),), (f"h{place}",)) for place in range(2)
+        Register(
+            "c0",
+            tuple(Descriptor(f"b{place}", (1, 2, 2, 2)) for place in places),
+            tuple(f"h{place}" for place in places),
+        )
+        for places in ((0,), (1, 2), (3,))
     )
-    end = (Deregister(("h0",)), ContextFree("c0"))
+    end = (Deregister(("h0",)), Deregister(("h1", "h2")), ContextFree("c0"))
     return (*_CONTEXT, prepare, executed(prepare), *buffers, *registered, *end)
 
 
@@ -282,6 +290,10 @@ def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
         yield registered, "REG-01"
         if deregistered:
             yield (*registered, Deregister(("h0",))), "DRG-01"
+    if deregistered:
+        both = (Descriptor(f"b{place}", (1, 2, 2, 2)) for place in range(2))
+        made = (*_CONTEXT, Alloc("b0", 4096), Alloc("b1", 4096), Register("c0", tuple(both), ("h0", "h1")))
+        yield (*made, Deregister(("h0", "h1"))), "DRG-01"
 
 
 def _sections(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
