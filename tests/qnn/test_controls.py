@@ -54,6 +54,11 @@ CASE = MemoryCase(
 )
 CONTEXT = ContextCreate("c0")
 GRAPH = Prepare("g0", "c0", "Relu", "FLOAT_32", (2, 3))
+TWO: tuple[AnyStep, ...] = (
+    Alloc("b0", 4096),
+    Alloc("b1", 4096),
+    Register("c0", tuple(Descriptor(f"b{at}", (1, 2, 2, 2)) for at in range(2)), ("h0", "h1")),
+)
 REGISTERED: tuple[AnyStep, ...] = (
     CONTEXT,
     Alloc("b0", 4096),
@@ -68,7 +73,7 @@ def of_types(case: MemoryCase, *, died: bool) -> Iterator[Control]:
 
 def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
     owned = [control for control in of_types(CASE, died=True) if control.owners]
-    assert [(control.case.steps, control.owners) for control in owned[:7]] == [
+    assert [(control.case.steps, control.owners) for control in owned[:8]] == [
         ((CONTEXT, GRAPH, Execute("g0", (Binding(), Binding()))), ("EXE-10",)),  # what is behind its output
         ((CONTEXT,), ("CTX-09",)),
         ((CONTEXT, ContextFree("c0")), ("CTX-01",)),
@@ -76,12 +81,13 @@ def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
         ((CONTEXT, GRAPH, Execute("g0", (Binding(), Binding()))), ("EXE-21",)),
         (REGISTERED, ("REG-01",)),
         ((*REGISTERED, Deregister(("h0",))), ("DRG-01",)),
+        ((CONTEXT, *TWO, Deregister(("h0", "h1"))), ("DRG-01",)),
     ]
 
 
 def test_a_death_in_an_execute_with_handles_has_controls_of_these() -> None:
     """Each rule with such executes failed for a backend that dies in any of them."""
-    _, _, _, _, _, _, _, *others = [each for each in of_types(CASE, died=True) if each.owners]
+    others = [each for each in of_types(CASE, died=True) if each.owners][8:]
     plain, own = Prepare("g0", "c0"), Prepare("g0", "c0", "Relu", "FLOAT_32")
     of_plain, of_own, last = [
         [each.owners[0] for each in others if graph in each.case.steps] for graph in (plain, own, GRAPH)
