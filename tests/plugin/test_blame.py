@@ -14,7 +14,8 @@ REPORT = "--qnn-report=out.json"
 
 
 def judged(pytester: pytest.Pytester, mutant: str, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
-    result = pytester.runpytest_subprocess(*SUITE, REPORT, f"--tflite-delegate=mutant:{mutant}", *options)
+    usual = pytester.runpytest_subprocess if "-n" in options else pytester.runpytest_inprocess
+    result = usual(*SUITE, REPORT, f"--tflite-delegate=mutant:{mutant}", *options)
     document = json.loads(Path("out.json").read_text(encoding="utf-8"))
     (target,) = (target for target in document["targets"] if target["subject"] == "delegate")
     return result, {rule["id"]: rule for rule in target["rules"]}

@@ -14,7 +14,7 @@ RUN = ("-p", "no:cacheprovider", "--pyargs", "pytest_qnn.conformance", "-k", "te
 @pytest.fixture
 def finding(pytester: pytest.Pytester) -> Path:
     """The folder of a finding with a script."""
-    result = pytester.runpytest_subprocess(*RUN, "--tflite-delegate=mutant:writes-tail")
+    result = pytester.runpytest_inprocess(*RUN, "--tflite-delegate=mutant:writes-tail")
     result.assert_outcomes(failed=1)
     (folder,) = (pytester.path / ".pytest-qnn").glob("delegate-*/MEM-03")
     return folder
@@ -26,9 +26,9 @@ def test_a_script_is_kept_replayed_and_found_fixed(pytester: pytest.Pytester, fi
     assert json.loads((finding / "case.json").read_text())["subject"] == "delegate-script"
     assert (finding / "model0.tflite").read_bytes()[4:8] == b"TFL3"
     assert "model0.tflite" in (finding / "README.txt").read_text()
-    again = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--qnn-replay", str(finding))
+    again = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--qnn-replay", str(finding))
     again.stdout.fnmatch_lines(["*MEM-03 STILL FAILS*"])
-    fixed = pytester.runpytest_subprocess(
+    fixed = pytester.runpytest_inprocess(
         "-p", "no:cacheprovider", "--qnn-replay", str(finding), "--tflite-delegate=reference"
     )
     fixed.assert_outcomes(passed=1)
