@@ -18,7 +18,7 @@ from fast_run import later
 from reports import judged_by_id
 
 from pytest_qnn.core import engine
-from pytest_qnn.session import findings
+from pytest_qnn.session import findings, judging
 
 BLOCKS = ("--qnn-blocks=3", "--qnn-seed=3", "--qnn-report=out.json")
 WAITS_IN_THE_THIRD = """
@@ -73,30 +73,22 @@ def test_the_blocks_before_the_interrupted_one_are_kept(
     assert len([*Path(".pytest-qnn").glob("*/REG-02*/case.json")]) == 2
 
 
-ENDED_IN_THE_SECOND = """
-import signal
-import pytest
-from pytest_qnn.session import judging
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize("ends", ["fail", "exit"])
+def test_what_ends_a_test_in_a_later_block_loses_no_finding(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    usual = judging.judge
 
-usual = judging.judge
+    def judge(session: Any, item: Any, rule_id: str, block: int = 0) -> Any:
+        if block == 1:
+            getattr(pytest, ends)("a time limit")
+        return usual(session, item, rule_id, block)
 
-def judge_(session, item, rule_id, block=0):
-    if block == 1:
-        {ends}
-    return usual(session, item, rule_id, block)
-
-judging.judge = judge_
-
-def test_reg_02(judge): judge("REG-02")
-"""
-
-
-@pytest.mark.usefixtures("fakes_outside")
-@pytest.mark.parametrize("ends", ['pytest.fail("a time limit")', later('pytest.exit("enough")')])
-def test_what_ends_a_test_in_a_later_block_loses_no_finding(pytester: pytest.Pytester, ends: str) -> None:
-    pytester.makepyfile(ENDED_IN_THE_SECOND.format(ends=ends))
-    result = pytester.runpytest_subprocess("-p", "fake_suite", *BLOCKS)
-    assert result.ret == (pytest.ExitCode.TESTS_FAILED if "fail" in ends else pytest.ExitCode.INTERRUPTED)
+    monkeypatch.setattr(judging, "judge", judge)
+    pytester.makepyfile('def test_reg_02(judge): judge("REG-02")')
+    result = pytester.runpytest_inprocess(*BLOCKS)
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if ends == "fail" else pytest.ExitCode.INTERRUPTED)
     report = json.loads(Path("out.json").read_text())
     assert report["not_judged"] == ["REG-02"]
     assert judged_by_id(report)["REG-02"]["verdict"] == "fail"
