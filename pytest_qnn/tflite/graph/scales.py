@@ -96,6 +96,7 @@ CLASSES: Final = (
     Scale("constants", _KILOBYTES, _KILOBYTES, most=3, partner="constant"),
     Scale("one operand twice", partner="itself"),
 )
+TWO_SHAPES: Final = CLASSES[0].name
 _STRATA: Final = 16
 SOME_PARTITIONS: Final = "some partitions"
 MUCH_WORK: Final = "much work"
@@ -112,6 +113,11 @@ _BY_NAME_ONLY: Final = (
 )
 """For rules that repeat a graph more often than they could repeat one of many partitions; and for those that
 want an invoke to take its time: as many nodes as the rule has, of 64 KiB each."""
+
+
+def all_and(*names: str) -> tuple[str, ...]:
+    """The names of all classes, and these once more for each time that they are given."""
+    return (*(scale.name for scale in CLASSES), *names)
 
 
 def scale_of(byte: int, max_nodes: int = MOST_OF_MANY, only: Sequence[str] | None = None) -> Scale:

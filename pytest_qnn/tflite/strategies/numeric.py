@@ -31,13 +31,17 @@ def numeric_cases(
     max_nodes: int,
     fills: Sequence[Fill] = _FILLS,
     single: Sequence[Kind] = (),
+    scaled: Sequence[str] | None = None,
 ) -> SearchStrategy[DelegateCase]:
-    """Cases decoded from one draw of bytes. ``single``: every second one is a node of these kinds."""
+    """Cases decoded from one draw of bytes. ``single``: every second one is a node of these kinds.
+
+    ``scaled``: names of classes of `pytest_qnn.tflite.graph.scales`; None: all.
+    """
     size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + (n_claims > 0))
 
     def decode(data: bytes) -> DelegateCase:
         choice, seed, fill = data[1], int.from_bytes(data[2:4], "big"), fills[data[4] % len(fills)]
-        scale = scale_of(data[0], max_nodes)
+        scale = scale_of(data[0], max_nodes, scaled)
         if single and choice & 1:
             graph, claims = decode_graph(data[_EXTRA:], single, n_claims, 1, 1, scale)
             fill = "mixed"

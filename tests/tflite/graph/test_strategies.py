@@ -18,7 +18,7 @@ from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS
 from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op
 from pytest_qnn.tflite.graph.kinds import OPS, Kind, asked_about, decode_graph, graph_of, size_of
-from pytest_qnn.tflite.graph.scales import CLASSES
+from pytest_qnn.tflite.graph.scales import CLASSES, NONE, TWO_SHAPES, all_and, scale_of
 from pytest_qnn.tflite.graph.strategies import graphs, graphs_with_claims, single_op_graphs
 from pytest_qnn.tflite.numerics.kernels import run_graph
 
@@ -290,3 +290,13 @@ def test_a_target_is_asked_about_windows_that_lie_inside_the_image(kind: Combina
 
 def test_of_other_operators_it_is_asked_about_the_simplest_node() -> None:
     assert all(asked_about(kind) == graph_of(kind) for kind in GRID if kind.op != "CONV_2D")
+
+
+def test_a_class_that_is_named_more_than_once_takes_as_much_of_what_is_plain() -> None:
+    usual = Counter(scale_of(byte).name for byte in range(256))
+    more = Counter(scale_of(byte, only=all_and(TWO_SHAPES, TWO_SHAPES)).name for byte in range(256))
+    assert more[TWO_SHAPES] == 3 * usual[TWO_SHAPES] == 48
+    assert more[NONE.name] == usual[NONE.name] - 32
+    assert {name: count for name, count in more.items() if name not in (TWO_SHAPES, NONE.name)} == {
+        name: count for name, count in usual.items() if name not in (TWO_SHAPES, NONE.name)
+    }

@@ -23,6 +23,7 @@ from pytest_qnn.tflite.graph.constants import float_weights, integers, single
 from pytest_qnn.tflite.graph.graph import Activation, DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import Claims, copied
 from pytest_qnn.tflite.graph.operators import SUMS
+from pytest_qnn.tflite.graph.scales import TWO_SHAPES, all_and
 from pytest_qnn.tflite.numerics import special
 from pytest_qnn.tflite.numerics.bounds import Expected, Mismatch, expected_outputs, mismatch
 from pytest_qnn.tflite.numerics.half import is_of_halved_operands
@@ -240,11 +241,15 @@ def _alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
     return DelegateCase(graph)
 
 
+_MORE_SHAPES = all_and(TWO_SHAPES, TWO_SHAPES)
+"""What is computed of the other operand, or of the wrong one of its elements, shows in such nodes only."""
+
+
 def long_elementwise(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """Up to three float32 element-wise nodes; every second case is a single one with more elements."""
     kinds = claimed_kinds(facts, ops=ELEMENTWISE, dtypes=("float32",))
     single = tuple(kind._replace(large=True) for kind in kinds)
-    return numeric_cases(kinds, _alone, 0, max_nodes=3, single=single)
+    return numeric_cases(kinds, _alone, 0, max_nodes=3, single=single, scaled=_MORE_SHAPES)
 
 
 @rule(
@@ -289,7 +294,8 @@ def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """
     kinds = claimed_kinds(facts, dtypes=("int8",))
     single = tuple(kind._replace(large=True) for kind in kinds)
-    return numeric_cases(and_larger(kinds), _alone, 0, min_nodes=2, max_nodes=7, single=single)
+    larger = and_larger(kinds)
+    return numeric_cases(larger, _alone, 0, min_nodes=2, max_nodes=7, single=single, scaled=_MORE_SHAPES)
 
 
 @rule(
