@@ -85,6 +85,18 @@ def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "step", [Deregister(("NULL",)), Register("c0", (Descriptor("b0", (1,), fd="minus-one"),), ("h0",))]
+)
+def test_a_death_in_a_call_that_opens_the_session_is_not_that_of_what_is_refused(step: AnyStep) -> None:
+    """A backend that died in QnnBackend_create failed DRG-03 beside IF-12."""
+    of_call = [
+        control.owners_of(died_in("QnnBackend_create"))
+        for control in of_types(MemoryCase((step,)), died=True)
+    ]
+    assert next(filter(None, of_call)) == ("IF-12",)
+
+
 def test_a_death_in_an_execute_with_handles_has_controls_of_these() -> None:
     """Each rule with such executes failed for a backend that dies in any of them."""
     others = [each for each in of_types(CASE, died=True) if each.owners][8:]

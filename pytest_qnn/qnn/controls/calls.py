@@ -110,15 +110,15 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
             yield Control(MemoryCase(steps), (owner,), _CALLS)
+    # Before all that a session is only opened for: other steps open one too.
+    yield Control(MemoryCase(_CONTEXT), (), _SESSION)
     for steps, owners in _behind_handles(case, types):
         yield Control(MemoryCase(tuple(map(kept, steps))), owners[:1], _BESIDE_EXECUTES)
     for steps, owner in (*refused_calls(case), *refused_executes(case, types)):
         yield Control(MemoryCase(steps), (owner,))
     yield from _alone(case)
     yield from _refused_beside(case)
-    # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
-    # in them is in an ordinary session.
-    yield Control(MemoryCase(_CONTEXT), (), _SESSION)
+    # Some steps make calls in a row (`Lived`, `Churn`, ...): these are in an ordinary session too.
     operators: dict[tuple[QnnOp, QnnDType], tuple[str, ...]] = {
         (step.op, step.dtype): ()
         for step in case.steps
