@@ -30,7 +30,8 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    "claims-by-position": Fault("= plan->data[i];", "= i;", "PART-01"),
+    # Nodes that are another delegate's it claims too, without a look at them, and dies of some.
+    "claims-by-position": Fault("= plan->data[i];", "= i;", "PART-01", verdict="crash"),
     "writes-last-output-only": Fault(
         "if (is_output(params, step->output)) return true;",
         "if (index == params->nodes_to_replace->data[params->nodes_to_replace->size - 1]) return true;",

@@ -156,6 +156,9 @@ def comparable(rule: dict[str, Any]) -> dict[str, Any]:
         if isinstance(frames, list) and all(isinstance(frame, dict) for frame in frames):
             unnamed = [{key: frame[key] for key in frame if key not in _NAMED} for frame in frames]
             kept["violation"] = violation | {"evidence": evidence | {"backtrace": unnamed}}
+    further = kept.get("further")
+    if isinstance(further, list) and all(isinstance(each, dict) for each in further):
+        kept["further"] = [{key: each[key] for key in each if key != "file"} for each in further]
     return kept
 
 

@@ -12,7 +12,7 @@ from pytest_qnn.core.search import Search
 from pytest_qnn.core.target import Control
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.isolation.host import call_threads
-from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Parallel, Read, ThreadCall
+from pytest_qnn.qnn.cases.case import ContextCreate, Execute, MemoryCase, Parallel, Read, ThreadCall
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.controls.calls import controls
@@ -202,9 +202,11 @@ def test_a_death_in_threads_is_looked_for_without_other_threads_first() -> None:
     step = of(EACH, ("graphExecute",), ops=("Relu", "ElementWiseAdd"), own=True)
     found = list(controls(MemoryCase((step,)), (1,), died=True))
     alone = [each for each in found if isinstance(each.case.steps[0], Parallel)]
-    # An execute with handles that dies is no matter of threads, and has an owner of its own.
+    # A session, or an execute with handles, that dies is no matter of threads, and has an owner of its own.
     begin = found.index(alone[0])
-    assert all(isinstance(each.case.steps[-1], Execute | Read) for each in found[:begin])
+    session, *executes = found[:begin]
+    assert session.case.steps == (ContextCreate("c0"),)
+    assert all(isinstance(each.case.steps[-1], Execute | Read) for each in executes)
     assert found[begin : begin + len(alone)] == alone
     assert all(each.case.steps[0].threads == 1 and each.owners == ("CTX-09",) for each in alone)
     calls = [each.case.steps[0].calls for each in alone]
