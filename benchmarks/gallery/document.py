@@ -49,22 +49,23 @@ def _tables(gallery: Any, results: list[Judged], stand: Mapping[Key, Standing], 
     days = sorted({each.day for each in results})
     head = f"\n{len(usual)} of {len(rows)} judged, {whole} of them in profile `default`; "
     head += f"{seconds:.0f} s of processor time, {' to '.join(sorted({*days[:1], *days[-1:]}))}.\n\n"
-    found = head + _of_these_rules(stand, now) + _ROWS + "".join(rows)
+    found = head + _of_these_rules(stand, now, len(rows)) + _ROWS + "".join(rows)
     return found + ("\nOther runs:\n\n" + _FURTHER + "".join(further) if further else "") + "\n"
 
 
-def _of_these_rules(stand: Mapping[Key, Standing], now: Rules) -> str:
-    """How much was judged since each rule's cases and check were last changed."""
+def _of_these_rules(stand: Mapping[Key, Standing], now: Rules, targets: int) -> str:
+    """How much was judged since each rule's cases and check last changed; ``targets``: of the gallery."""
     groups: dict[tuple[str, int], list[Standing]] = {}
     for (_, _, profile, _, load), each in stand.items():
         groups.setdefault((profile, load), []).append(each)
     found = ""
     for (profile, load), some in sorted(groups.items()):
-        left = [len(each.stale(now)) for each in some]
+        stale = [len(each.stale(now)) for each in some]
+        left = sum(stale) + (targets - len(some)) * len(now.digests)
         beside = f" beside {load} busy loops" * bool(load)
         found += f"In `{profile}`{beside} by the rules as they are now (their cases, checks and what these "
-        found += f"use): {left.count(0)} of {len(some)} targets by all {len(now.digests)}, "
-        found += f"{sum(left)} pairs of a target and a rule are left.\n"
+        found += f"use): {stale.count(0)} of {targets} targets by all {len(now.digests)}, "
+        found += f"{left} pairs of a target and a rule are left.\n"
     return found + "\n" * bool(found)
 
 

@@ -84,13 +84,14 @@ def test_a_file_names_the_rules_of_its_results_once(tmp_path: Path) -> None:
 
 
 def test_the_document_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    gallery = SimpleNamespace(FREEDOMS={"odd": ("a freedom", "a source", "what is seen")})
+    about = ("a freedom", "a source", "what is seen")
+    gallery = SimpleNamespace(FREEDOMS={"odd": about, "another": about})
     monkeypatch.setattr(document, "rules_of", {"qnn": NOW}.__getitem__)
     found = document.document(gallery, "qnn", [ALL, AGAIN], TABLES, "")
-    assert "1 of 1 targets by all 3, 0 pairs of a target and a rule are left." in found
+    assert "1 of 2 targets by all 3, 3 pairs of a target and a rule are left." in found
     assert "| default | 4 | 3 pass, 0 unsupported | 62 |" in found
     found = document.document(gallery, "qnn", [ALL], TABLES, "")
-    assert "0 of 1 targets by all 3, 2 pairs of a target and a rule are left." in found
+    assert "0 of 2 targets by all 3, 5 pairs of a target and a rule are left." in found
     assert "| default | 3 | 1 pass, 1 unsupported; **REG-02 fail** | 60 |" in found
 
 
