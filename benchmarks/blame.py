@@ -105,12 +105,12 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "BUF-04 LIFE-05",
         "a read goes through a delegate that is not there; buffers of such tensors are never given back",
     ),
-    "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
-    "dma-twice": ("DRG-11 REG-08 REG-22", "DMA_BUF memory is registered twice, in each of their situations"),
     "delegate-shape": (
         "RUN-01",
         "a node of the runtime's own that reads the flat tensor as of its old shape ends plain runs, too",
     ),
+    "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
+    "dma-twice": ("DRG-11 REG-08 REG-22", "DMA_BUF memory is registered twice, in each of their situations"),
     "drg-crashes-on-stale": (
         "EXE-04 EXE-05 QMG-11",
         "an execute with an invalid handle ends the process, where each demands a refusal",

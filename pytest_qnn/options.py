@@ -424,6 +424,7 @@ class _Source:
             if split:
                 path = forms.named_file(flag, split[1], elsewhere=self.elsewhere)
                 forms.utf8(flag, path, "the path of a library")
+                # A name that the loader looks for, or a file of another machine, is as it stands.
                 yield path if path == split[1] else os.path.join(os.getcwd(), split[1])
 
 

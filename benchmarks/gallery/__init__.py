@@ -22,11 +22,6 @@ _INTERNAL = "internal error"
 """The suite itself failed."""
 
 
-def judged_by_name(key: Key, only: Collection[str] = ()) -> Judged:
-    """The same in a process that has no gallery yet."""
-    return judged(importlib.import_module(f"tests.gallery.{key[0]}.targets"), key, only)
-
-
 def judged(gallery: Any, key: Key, only: Collection[str] = ()) -> Judged:
     """Judge one target by all rules of its half, or only by some."""
     half, name, profile, seed, _ = key
@@ -48,6 +43,11 @@ def judged(gallery: Any, key: Key, only: Collection[str] = ()) -> Judged:
         rules=sorted(only),
         digests=rules_of(half).name,
     )
+
+
+def judged_by_name(key: Key, only: Collection[str] = ()) -> Judged:
+    """Judge one target, as `judged` does, in a process that has imported no gallery yet."""
+    return judged(importlib.import_module(f"tests.gallery.{key[0]}.targets"), key, only)
 
 
 def _profile(name: str) -> Profile:
@@ -77,15 +77,6 @@ def _red(verdict: Verdict) -> Red:
     found = verdict.finding
     text = f"{found}" if found else verdict.reason
     return Red(verdict.rule, verdict.level.value, verdict.outcome.value, text[:2000], verdict.found_by)
-
-
-def line(found: Judged) -> str:
-    """One target for the terminal."""
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.outcomes.items()))
-    head = f"{found.target}: {counts}; met {found.met} times; {found.seconds:.0f} s of processor time"
-    reds = (f"\n  {each.rule} ({each.level}) {each.outcome}: {each.text}" for each in found.red)
-    meant = (f"\n  {each.rule} ({each.level}) is meant" for each in found.meant)
-    return head + "".join(reds) + "".join(meant)
 
 
 def _cpu() -> float:

@@ -19,8 +19,7 @@ from real_libraries import real_library
 
 from pytest_qnn.isolation.libc import PROT_READ, PROT_WRITE
 from pytest_qnn.qnn.abi import layouts
-from pytest_qnn.qnn.abi.codes import DataType, TensorMemType
-from pytest_qnn.qnn.abi.layouts import API_VERSION
+from pytest_qnn.qnn.abi.codes import API_VERSION, DataType, TensorMemType
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
 from pytest_qnn.qnn.runner.graphs import create_tensors

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
-
-from benchmarks import blame  # noqa: E402
-from pytest_qnn.rules import catalogue  # noqa: E402
-from tests.faults import faults  # noqa: E402
-from tests.faults.further import FURTHER  # noqa: E402
-
-sys.path.remove(str(ROOT))
+from benchmarks import blame
+from pytest_qnn.rules import catalogue
+from tests.faults import faults
+from tests.faults.further import FURTHER
 
 needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from fast_run import later
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
-
-from benchmarks import blame  # noqa: E402
-from pytest_qnn.rules import named  # noqa: E402
-from tests.faults.lost_memory import LOST, built  # noqa: E402
-
-sys.path.remove(str(ROOT))
+from benchmarks import blame
+from pytest_qnn.rules import named
+from tests.faults.lost_memory import LOST, built
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 _OF_ADDRESSES = ("CTRL-01", "CTRL-02", "CTRL-03", "PART-18", "PREC-08")

@@ -123,14 +123,16 @@ class Attribution:
     def note_in_company(self, case: Any, violation: Violation, others_before: int) -> bool:
         """What ends a process behind other cases that are no one case with it, and has an owner.
 
-        What spoils all in a plain run has so here too, and is its owner's. False: it is the rule's own.
+        If a plain run shows something after which any process may end, that is the cause, and its owner's
+        finding; else it is that of the owner of such deaths. False: that owner is this rule.
         """
         company = self.target.owner_in_company
         if self.rule_named is None:
             return company != self.rule.id
         spoilt = none_on_internal_error(lambda case: self._what_spoils(case, violation), case)
         self._last = None
-        if self._is_own(spoilt) if spoilt else company == self.rule.id:
+        is_own = self._is_own(spoilt) if spoilt else company == self.rule.id
+        if is_own:
             return False
         self._note(spoilt[0] if spoilt else Cause(self.rule_named(company), case, violation, others_before))
         return True

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+API_VERSION = (2, 32, 0)
+"""Of the core API that the suite, its layouts and the reference are of."""
+
 
 class Error(IntEnum):
     """Low 16 bits of a Qnn_ErrorHandle_t."""

@@ -18,7 +18,6 @@ from ctypes import (
 from enum import IntEnum
 from typing import Any
 
-API_VERSION = (2, 32, 0)
 SPARE_POINTERS = 64
 """NULL pointers to keep behind a table: a client compiled for a newer minor copies its own, larger one."""
 

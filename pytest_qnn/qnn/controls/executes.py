@@ -44,7 +44,6 @@ def refused_executes(case: MemoryCase, types: Sequence[int]) -> Iterator[tuple[t
     Args:
         case: that died.
         types: Qnn_MemType_t of the memory that the target takes.
-
     """
     alive = Alive()
     graphs: list[Prepare] = []

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
-from pytest_qnn.qnn.abi.layouts import API_VERSION
+from pytest_qnn.qnn.abi.codes import API_VERSION, Error, TensorMemType, TensorType
 from pytest_qnn.qnn.reference.graphs import Graphs
 from pytest_qnn.qnn.reference.objects import Context, Graph, Node, QnnError, Tensor
 from pytest_qnn.qnn.reference.table import InterfaceTable

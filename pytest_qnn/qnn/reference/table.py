@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from pytest_qnn.qnn.abi.codes import Error
-from pytest_qnn.qnn.abi.layouts import API_VERSION, Version
+from pytest_qnn.qnn.abi.codes import API_VERSION, Error
+from pytest_qnn.qnn.abi.layouts import Version
 from pytest_qnn.qnn.abi.table import PROTOTYPES, GetProviders, Interface, InterfaceP, PaddedInterface
 from pytest_qnn.qnn.reference.objects import QnnError
 

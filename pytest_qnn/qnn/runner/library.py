@@ -12,7 +12,7 @@ from typing import Any
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.isolation.host import library_files, library_kinds
 from pytest_qnn.isolation.observe import control_words
-from pytest_qnn.qnn.abi.layouts import API_VERSION
+from pytest_qnn.qnn.abi.codes import API_VERSION
 from pytest_qnn.qnn.abi.table import OLDEST, GetProviders, Interface, InterfaceP
 
 SYMBOL = "QnnInterface_getProviders"

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from pytest_qnn.core.verdict import Unsupported, Violation
-from pytest_qnn.qnn.abi.layouts import API_VERSION
+from pytest_qnn.qnn.abi.codes import API_VERSION
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, Prepare
-from pytest_qnn.qnn.rules.pre.rules import HEADERS, pre_08
+from pytest_qnn.qnn.rules.pre.rules import pre_08
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -29,10 +29,6 @@ def traced(case: MemoryCase, backend: str, version: tuple[int, int, int]) -> Mem
         trace = target.run(case)
     assert trace.facts is not None
     return msgspec.structs.replace(trace, facts=msgspec.structs.replace(trace.facts, core_version=version))
-
-
-def test_the_rule_knows_the_api_of_the_suite() -> None:
-    assert API_VERSION[:2] == HEADERS
 
 
 def test_of_an_older_api_version_2_may_be_refused() -> None:

@@ -16,7 +16,7 @@ from pytest_qnn.core.verdict import (
     WrongOutput,
     WrongRefusal,
 )
-from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
+from pytest_qnn.qnn.abi.codes import API_VERSION, Error, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Binding, Execute, GetBinary, Inspect, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.sizes import arity, io_inputs
 from pytest_qnn.qnn.facts import HTP_BACKEND_ID, MemoryFacts
@@ -551,10 +551,6 @@ def pre_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "preparations with tensors of version 2")
 
 
-HEADERS = (2, 32)
-"""Major and minor of the API that the suite knows."""
-
-
 def _require_version_two(
     trace: MemoryTrace, first: list[tuple[str, int]], calls: list[tuple[str, int]]
 ) -> None:
@@ -564,7 +560,7 @@ def _require_version_two(
     have version 1 only. Such a backend cannot read the other one, which is told from a refusal alone.
     """
     offered = facts_of(trace).core_version
-    is_older = (0, 0) < offered[:2] < HEADERS
+    is_older = (0, 0) < offered[:2] < API_VERSION[:2]
     if is_older and not any(code for _, code in first) and calls[-1][0] == CREATE_TENSOR and calls[-1][1]:
         older = ".".join(map(str, offered))
         raise Unsupported(f"of API {older}: {_said(calls)} of a tensor of version 2", final=False)
