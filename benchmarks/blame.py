@@ -93,10 +93,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "what is written to custom memory after it was assigned is not read there either",
     ),
     "declares-half-uses-bfloat": ("NUM-02", "sums have the precision of bfloat16, too"),
-    "delegate-writes-one-more": (
-        "DOM-01",
-        "it claims additions of no elements, and dies of them: there is no memory for the one that it writes",
-    ),
     "depends-on-the-process": (
         "NUM-02 NUM-03 NUM-04 NUM-10",
         "numbers of each kind are off in their low byte",
@@ -104,10 +100,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "disowns": (
         "BUF-04 LIFE-05",
         "a read goes through a delegate that is not there; buffers of such tensors are never given back",
-    ),
-    "delegate-shape": (
-        "RUN-01",
-        "a node of the runtime's own that reads the flat tensor as of its old shape ends plain runs, too",
     ),
     "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "dma-twice": ("DRG-11 REG-08 REG-22", "DMA_BUF memory is registered twice, in each of their situations"),

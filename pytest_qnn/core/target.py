@@ -73,6 +73,8 @@ class Control(NamedTuple):
     """The rule that owns a hang in it; empty: it is owned as any death is."""
     heap: bool = False
     """Blocks of memory are looked at: of deaths it tells those that `Evidence.is_of_heap`, and no others."""
+    shown: type[Violation] = Violation
+    """What is wrong in it; it says nothing of what else its owners may find."""
 
     @property
     def judges(self) -> frozenset[str]:

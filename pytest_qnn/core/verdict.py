@@ -69,6 +69,10 @@ class WrongOutput(Violation):
     """An output has a wrong value: whoever judges one finds it, also where it is another rule's to judge."""
 
 
+class WrongShape(WrongOutput):
+    """An output has another shape than its operator gives it, whatever its values are."""
+
+
 class FailedCall(WrongOutput):
     """A call failed that any case makes, so that there is no output to judge.
 

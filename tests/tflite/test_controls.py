@@ -16,7 +16,7 @@ from pytest_qnn.core.engine.attribution import MOST_CONTROLS, Attribution
 from pytest_qnn.core.engine.checking import checked
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
-from pytest_qnn.core.verdict import Crashed
+from pytest_qnn.core.verdict import Crashed, WrongShape
 from pytest_qnn.rules import catalogue, listed, named
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.history import History
@@ -99,15 +99,17 @@ def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> N
     blocks = [each for each in death if each == "MEM-15"]
     assert death[: len(blocks)] == blocks
     death = death[len(blocks) :]
-    assert set(death[5:-1]) == deeds
-    assert set(death[:5]) == {"RUN-01"}
+    assert set(death[7:-1]) == deeds
+    assert death[:7] == [*["PART-03", "RUN-01"] * 2, *["RUN-01"] * 3]
     assert death[-1] == "PART-20"
     spoils = [each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils]
     scripts = [each for each in spoils if isinstance(each.case, ScriptCase)]
     assert spoils[: len(scripts)] == scripts
     owners_of_memory = list(dict.fromkeys(owner for each in scripts for owner in each.owners))
     assert owners_of_memory == ["MEM-03", "MEM-14", "MEM-05", "MEM-13"]
-    *spoiling, lent = spoils[len(scripts) :]
+    shapes = [each for each in spoils if each.owners == ("PART-03",)]
+    assert {each.shown for each in shapes} == {WrongShape}
+    *spoiling, lent = (each for each in spoils[len(scripts) :] if each not in shapes)
     assert {(each.case.watch, "MEM-01" in each.owners) for each in spoiling} == {(True, True)}
     assert (lent.case.look, lent.owners[-1]) == (("lifetimes",), "PART-21")
 

@@ -250,7 +250,7 @@ class Attribution:
         for owner in map(self.rule_named, control.owners_of(trace.death)):
             # An owner for whose check the control was not made may fail itself: it keeps no other quiet.
             found = none_on_internal_error(functools.partial(checked, owner, control.case), trace)
-            if isinstance(found, Violation):
+            if isinstance(found, control.shown):
                 causes.append(Cause(owner, control.case, found))
         return causes
 
@@ -291,7 +291,7 @@ def is_in_same_call(one: Violation, other: Violation) -> bool:
 
 def _key(control: Control) -> bytes:
     """Of a case that several rules may own at several places in a list, each has its own result."""
-    return msgspec.msgpack.encode((control.case, control.owners))
+    return msgspec.msgpack.encode((control.case, control.owners, control.shown.__name__))
 
 
 def traits(case: Any, violation: Violation) -> Traits:

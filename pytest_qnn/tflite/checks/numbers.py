@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.core.verdict import Violation, WrongOutput
+from pytest_qnn.core.verdict import Violation, WrongOutput, WrongShape
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.samples import of_length
@@ -71,6 +71,7 @@ def outputs_are_right(
     the operators' own tolerance, or 1/64 of the largest magnitude that went into the output (int8: 48
     units), is none of their business. A value that was not written, or is another tensor's, is off by its
     own magnitude. Of a single int8 node, whose operands are exact, no ``units`` need to be allowed.
+    Of another shape than was expected it raises WrongShape.
 
     Args:
         case: with the graph.
@@ -92,7 +93,8 @@ def outputs_are_right(
             magnitude = largest[case.graph.outputs[position]]
             wrong = _gravely_wrong(bounds[position], seen.numpy(), magnitude, units)
             if wrong:
-                raise WrongOutput(
+                kind = WrongOutput if seen.numpy().shape == bounds[position].value.shape else WrongShape
+                raise kind(
                     expected,
                     wrong,
                     f"graph output t{case.graph.outputs[position]}, invoke {number}",

@@ -10,9 +10,10 @@ import msgspec
 
 from pytest_qnn.core.target import Control
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.drawn_cells import drawn_as
+from pytest_qnn.tflite.cases.drawn_cells import drawn_as, witnesses
 from pytest_qnn.tflite.controls import controls, of_numbers
 from pytest_qnn.tflite.controls.graphs import of_two_shapes, simplest
+from pytest_qnn.tflite.controls.scripts import of_guarded_memory
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
 from pytest_qnn.tflite.graph.floors import Floor
@@ -54,6 +55,18 @@ def of_more_numbers(cells: Sequence[Sequence[Cell]]) -> Iterator[Control]:
     """
     if all(cells):
         yield from _of_sizes(_kinds(itertools.chain(*cells)))
+
+
+def of_stray_writes(cells: Iterable[Cell]) -> Iterator[Control]:
+    """Controls of cells that end the process as no drawn one does: what is written beside tensors may.
+
+    One node of each of their operators and drawn types, in memory that is looked at.
+    """
+    drawn = [
+        each for op in dict.fromkeys(cell.op for cell in cells) for each in witnesses(op) if each.op == op
+    ]
+    plainest = {(each.op, each.dtype): drawn_as(each) for each in reversed(drawn)}
+    yield from of_guarded_memory([simplest(kind) for kind in plainest.values() if kind is not None])
 
 
 def _kinds(cells: Iterable[Cell]) -> tuple[Combination, ...]:

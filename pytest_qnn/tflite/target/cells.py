@@ -15,7 +15,7 @@ from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
 from pytest_qnn.tflite.cases.drawn_cells import Went, drawn_as, most_alike, showing, unlike, went, witnesses
-from pytest_qnn.tflite.controls.cells import of_drawn, of_more_numbers
+from pytest_qnn.tflite.controls.cells import of_drawn, of_more_numbers, of_stray_writes
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import rows
 from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
@@ -176,12 +176,16 @@ class Cells:
         """Of the graphs that strategies draw, and in which the case's cells may show what is wrong in theirs.
 
         Not their scripts: in a cell nothing is resized, and nothing is done twice. Where a cell goes wrong as
-        no drawn one does, what larger drawn graphs compute is looked at: a cell has few elements.
+        no drawn one does, what larger drawn graphs compute is looked at, for a cell has few elements; where
+        it ends the process, whether drawn ones write beside their tensors.
         """
         known = self._went(case.cells)
         wrong = [cell for cell in case.cells if cell in known and known[cell].way]
         if own := unlike(wrong, known):
-            yield from of_more_numbers([most_alike(cell, known) for cell in own])
+            if died:
+                yield from of_stray_writes(own)
+            else:
+                yield from of_more_numbers([most_alike(cell, known) for cell in own])
             return
         for control in of_drawn((shown for cell in wrong for shown in showing(cell, known)), died=died):
             if isinstance(control.case, DelegateCase):
