@@ -63,6 +63,14 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return IN_HEAP in self.fault or _MISUSE.search(self.said) is not None
 
     @property
+    def is_of_exception(self) -> bool:
+        """A C++ exception came out of the target, and its caller died of it.
+
+        Python's lock is not held in that call, and the runtime's binding makes an error of the exception.
+        """
+        return any(_TRANSLATED in frame.text for frame in self.frames)
+
+    @property
     def said(self) -> str:
         """The line of stderr that says most: a failed assertion's, a sanitizer's first, else the last one."""
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
@@ -78,6 +86,8 @@ _MISUSE = re.compile(
     r"|Fatal glibc error: malloc)"
 )
 """What malloc and free of glibc say of blocks, or of their lists, that were overwritten or freed twice."""
+_TRANSLATED = "pybind116detail19translate_exception"
+"""In the name of the function of pybind11 that makes errors of exceptions."""
 _TELLING = re.compile(r"[Aa]ssert|Sanitizer: |terminate called|runtime error: |^\*\*\* ")
 
 

@@ -8,6 +8,10 @@ from pytest_qnn.core.evidence import Evidence
 
 _FRAMES, _CALLS, _STDERR = 16, 12, 12
 """Lines of each that are shown on a terminal; the finding's folder has all."""
+_EXCEPTION = (
+    "reason    a C++ exception came out of the target's function, which is called as C; its caller did not "
+    "survive that"
+)
 
 
 def lines(evidence: Evidence, *, all_of_it: bool = False) -> list[str]:
@@ -32,7 +36,7 @@ def lines(evidence: Evidence, *, all_of_it: bool = False) -> list[str]:
         ("native backtrace", frames, _cut(frames, _FRAMES)),
         ("calls, by step", calls, _last(calls, _CALLS)),
     )
-    text = []
+    text = [_EXCEPTION] if evidence.is_of_exception else []
     for heading, whole, short in parts:
         if whole:
             text += [heading, *(f"  {line}" for line in (whole if all_of_it else short))]

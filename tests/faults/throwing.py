@@ -10,6 +10,7 @@ _SOURCE: Final = """
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 extern "C" void* throwing(std::size_t size) { return std::memset(operator new(size), 0, size); }
 extern "C" void* catching(std::size_t size) {
   try {
@@ -18,13 +19,14 @@ extern "C" void* catching(std::size_t size) {
     return nullptr;
   }
 }
+extern "C" void out_of_range() { throw std::out_of_range("the third of two steps"); }
 extern "C" void give_back(void* memory) { operator delete(memory); }
 """
-"""In one way an exception leaves the function, in the other none does."""
+"""In one way an exception leaves the function that asks for memory, in the other none does."""
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """The object file of these three functions, made by g++."""
+    """The object file of these functions, made by g++."""
     beside = folder / f"{name}-new.o"
     written = folder / f"{name}-new.cc"
     written.write_text(_SOURCE)

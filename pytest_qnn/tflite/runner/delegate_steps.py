@@ -27,6 +27,7 @@ from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LibraryFactory
 from pytest_qnn.tflite.runner.interpreter import THROWN
 from pytest_qnn.tflite.runner.world import BackendCalls, Handlers, Made, Pending, Skip, World, result
+from pytest_qnn.tflite.runtime.runtime import RAISED
 from pytest_qnn.tflite.trace import LentCounts, LogCounts, RefusedCounts, ScriptSeen, UnloadCounts
 
 _CALLS: Final = "pytest_qnn.tflite.qnn_delegate.calls"
@@ -105,7 +106,7 @@ def _pass_to_constructor(world: World, step: PassToConstructor) -> ScriptSeen:
     reference = weakref.ref(given)
     try:
         native = world.runtime.interpreter(world.models[step.graph], delegates=(given,))
-    except (RuntimeError, ValueError) as error:
+    except RAISED as error:
         return ScriptSeen(ok=False, message=heard(error) or type(error).__name__)
     del given
     gc.collect()

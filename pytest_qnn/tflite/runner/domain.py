@@ -19,7 +19,7 @@ from pytest_qnn.tflite.domain.judging import is_right
 from pytest_qnn.tflite.domain.node import NoSuchCellError, OneNode
 from pytest_qnn.tflite.domain.table import Beside, Made, beside, is_plain, made
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
-from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import DELEGATE, CellSeen, DomainTrace
 
@@ -239,7 +239,7 @@ def _run(
             outputs = _invoked(nodes, interpreter)
         elif chain is None and runtime.observed:
             is_dynamic = _is_dynamic(interpreter)
-    except (DelegateUnusable, RuntimeError, ValueError, MemoryError) as error:  # std::bad_alloc is the last
+    except (DelegateUnusable, *RAISED) as error:
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     if failure and interpreter is not None and not applied:
         is_undone = _works_without(interpreter, runtime)
@@ -259,7 +259,7 @@ def _works_without(interpreter: Any, runtime: Runtime) -> bool:
     """An application has failed: whether the interpreter is ready for an inference on the CPU."""
     try:
         interpreter.allocate_tensors()
-    except (RuntimeError, ValueError, MemoryError):
+    except RAISED:
         return False
     return not runtime.observed or not _claimed(interpreter, runtime, 1)
 

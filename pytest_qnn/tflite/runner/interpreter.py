@@ -18,6 +18,7 @@ from pytest_qnn.tflite.observe.profiler import Profiler
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.baseline import Shapes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
+from pytest_qnn.tflite.runtime.runtime import RAISED
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import Applied, EventKind, InterpreterSeen, PlanNode
 
@@ -34,12 +35,10 @@ def attempt(action: Action) -> str:
     status = 0
     try:
         action()
-    except (RuntimeError, ValueError) as error:
+    except RAISED as error:
         status = 1
-        return heard(error) or type(error).__name__
-    except MemoryError as error:  # std::bad_alloc, as pybind11 has it
-        status = 1
-        return f"{THROWN}: {heard(error)}"
+        name, said = type(error).__name__, heard(error)
+        return (said or name) if isinstance(error, RuntimeError | ValueError) else f"{name}: {said}"
     finally:
         if log:
             log.end(number, status)

@@ -29,7 +29,7 @@ from pytest_qnn.tflite.graph.numbering import side_by_side
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.tflite.runner.plain import PLAIN
-from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PlanNode
 
@@ -202,7 +202,7 @@ def _outcome(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -
         with _applied(model, chain, runtime) as (session, plan):
             named = any(replace.nodes for calls in session.replaces.values() for replace in calls)
             return "claimed" if named or any(node.op == _DELEGATE for node in plan) else "refused"
-    except (DelegateUnusable, RuntimeError, ValueError):
+    except (DelegateUnusable, *RAISED):
         return "failed"
 
 
@@ -212,7 +212,7 @@ def _together(question: Question, chain: Sequence[DelegateFactory], runtime: Run
     try:
         with _applied(model, chain, runtime) as (session, _):
             named = {node for calls in session.replaces.values() for each in calls for node in each.nodes}
-    except (DelegateUnusable, RuntimeError, ValueError):
+    except (DelegateUnusable, *RAISED):
         return []
     return ["refused" if named.isdisjoint(nodes) else "claimed" for nodes in places]
 
@@ -283,7 +283,7 @@ def learn_samples(chain: Sequence[DelegateFactory], runtime: Runtime) -> tuple[S
         try:
             with _applied(model, chain, runtime) as (_, plan):
                 sides = [node.index if node.op == _DELEGATE else -1 for node in plan]
-        except (DelegateUnusable, RuntimeError, ValueError):
+        except (DelegateUnusable, *RAISED):
             continue
         kernels = sum(side >= 0 for side in sides)
         switches = sum(one != other for one, other in itertools.pairwise(sides))

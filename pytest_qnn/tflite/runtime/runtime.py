@@ -32,6 +32,11 @@ _LIBRARIES = {
 }
 
 
+RAISED: Final = (RuntimeError, ValueError, MemoryError, IndexError, OverflowError)
+"""What calls to a runtime raise: its own errors, and what its binding makes of a delegate's C++ exceptions
+(the last three: std::bad_alloc, std::out_of_range, std::overflow_error)."""
+
+
 class RuntimeMissing(Exception):  # noqa: N818 - a finding about the environment
     """No runtime of the wanted name can be imported; the text is one sentence."""
 

@@ -35,7 +35,7 @@ from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe.plugin_struct import Operators, read_struct
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.plugin.library import NoCopy, NoInterface, Plugin, open_plugin
-from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PluginSeen, PluginTrace
 
@@ -311,7 +311,7 @@ class _Run:
                 interpreter._interpreter.ModifyGraphWithDelegate(address)
                 claimed = self._claimed(interpreter)
                 outputs = self._outputs(interpreter)
-            except (RuntimeError, ValueError, MemoryError) as failure:  # std::bad_alloc is the last
+            except RAISED as failure:
                 error = str(failure) or type(failure).__name__
             del interpreter  # before its delegate can go
         return PluginSeen(error=error, claimed=claimed, outputs=outputs, operators=tuple(operators.seen))
