@@ -1,4 +1,4 @@
-"""The example delegate with one fault each in what memory it uses, of which a process dies somewhere else.
+"""The example delegate with one fault each in what memory it uses, which shows somewhere else.
 
 They were written from the sentences of the rules MEM-05, MEM-14 and MEM-15, each as a mistake in C.
 """
@@ -53,6 +53,13 @@ LOST: Final[dict[str, Fault]] = {
         _COMPUTED,
         f"    static char* work;\n    static size_t last;\n    if (work) memset(work, 0, last);\n"
         f"    work = malloc(8 * count + 1);\n    last = 8 * count;\n{_COMPUTED}    free(work);\n",
+    ),
+    "reads-freed-units": _fault(
+        "Each step multiplies its first float by a unit that it has freed.",
+        "MEM-15",
+        _COMPUTED,
+        f"    float* units = malloc(2 * sizeof(float));\n    units[0] = units[1] = 1;\n    free(units);\n"
+        f"{_COMPUTED}    if (out.tensor->type == kFloat32 && count) *(float*)out.data *= units[0];\n",
     ),
 }
 """By name."""

@@ -1,4 +1,4 @@
-"""Each fault of `lost_memory.py` is its owner's finding, and no other rule fails that dies of it."""
+"""Each fault of `lost_memory.py` is its owner's finding, and no other rule fails that meets it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _OF_ADDRESSES = ("CTRL-01", "CTRL-02", "CTRL-03", "PART-18", "PREC-08")
 _OF_THE_END = ("ERR-04", "MEM-03", "MEM-05", "MEM-07", "RUN-01")
 _OF_BLOCKS = ("ERR-04", "MEM-03", "CTRL-01", "PART-18", "RUN-01")
 
+_OF_NUMBERS = ("NUM-02", "NUM-10", "PART-03", "PART-11", "DET-01", "ERR-04", "RSZ-01", "LIFE-02", "CTRL-01")
+
 
 @pytest.mark.parametrize(
     ("name", "rules", "seed"),
@@ -25,6 +27,7 @@ _OF_BLOCKS = ("ERR-04", "MEM-03", "CTRL-01", "PART-18", "RUN-01")
         ("clears-at-its-end", ("ERR-04", "MEM-14"), 1),
         ("requests-elements", ("PART-18", "RUN-01"), 1),
         ("uses-freed-work", ("MEM-03", "RUN-01"), 1),
+        ("reads-freed-units", ("NUM-10", "PART-11"), 1),
         *(
             later(name, rules, seed)
             for seed in (1, 2, 3, 4, 5)
@@ -33,6 +36,7 @@ _OF_BLOCKS = ("ERR-04", "MEM-03", "CTRL-01", "PART-18", "RUN-01")
                 ("clears-at-its-end", (*_OF_THE_END, "MEM-14")),
                 ("requests-elements", (*_OF_BLOCKS, "MEM-15")),
                 ("uses-freed-work", (*_OF_BLOCKS, "MEM-15")),
+                ("reads-freed-units", (*_OF_NUMBERS, "MEM-15")),
             )
         ),
     ],

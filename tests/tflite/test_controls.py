@@ -69,9 +69,8 @@ def of_owner(case: Any, owner: str, *, died: bool = False) -> list[Any]:
 
 def test_bytes_beside_tensors_then_buffers_and_custom_memory_are_looked_at_first() -> None:
     def owners(case: Any) -> list[str]:
-        found = itertools.takewhile(
-            lambda each: isinstance(each.case, ScriptCase), controls(case, died=False)
-        )
+        seen = (each for each in controls(case, died=False) if each.owners != ("MEM-15",))
+        found = itertools.takewhile(lambda each: isinstance(each.case, ScriptCase), seen)
         return list(dict.fromkeys(each.owners[0] for each in found))
 
     assert owners(DelegateCase(CHAIN)) == ["MEM-03", "BUF-01", "BUF-02", "BUF-03", "BUF-04"]
@@ -95,10 +94,10 @@ def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> N
 
     output, death = owners(died=False), owners(died=True)
     deeds = {"LIFE-10", "MEM-02"}
-    assert set(output[:6]) == deeds
     blocks = [each for each in death if each == "MEM-15"]
-    assert death[: len(blocks)] == blocks
-    death = death[len(blocks) :]
+    assert output[: len(blocks)] == death[: len(blocks)] == blocks
+    output, death = output[len(blocks) :], death[len(blocks) :]
+    assert set(output[:6]) == deeds
     assert set(death[7:-1]) == deeds
     assert death[:7] == [*["PART-03", "RUN-01"] * 2, *["RUN-01"] * 3]
     assert death[-1] == "PART-20"

@@ -181,7 +181,9 @@ class Attribution:
         """What is wrong in a control, as far as it may be why the case is."""
         died = isinstance(violation, Crashed | Hung) and not control.spoils
         causes = [
-            cause for cause in self._wrong(control) if isinstance(cause.violation, Crashed | Hung) is died
+            cause
+            for cause in self._wrong(control)
+            if control.heap or isinstance(cause.violation, Crashed | Hung) is died
         ]
         if not control.owners:
             causes = [cause for cause in causes if call_of(cause.violation) == call_of(violation)]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_qnn.core.target import Control
-from pytest_qnn.core.verdict import Crashed, Violation, WrongShape
+from pytest_qnn.core.verdict import Crashed, Violation, WrongOutput, WrongShape
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fill
 from pytest_qnn.tflite.cases.plugin import DESTROY, Create, Destroy, PluginCase
 from pytest_qnn.tflite.cases.reduce import is_plain
@@ -119,7 +119,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     yield from scripts.of_guarded_memory(few)
     if died:
         yield from scripts.of_memory_that_is_gone(_PLAIN)
-        yield from _of_blocks(few, some)
+        yield from _of_blocks(few, some, (Crashed,))
         made = itertools.chain(_of_a_death(alone, whole), spoiling, _of_what_was_lent())
         yield from _runs(made, seed, fill, known)
         if isinstance(case, PluginCase) and any(isinstance(step, Create) for step in case.steps):
@@ -129,6 +129,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
         yield Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (), _ENDS)
     else:
+        yield from (each._replace(spoils=True) for each in _of_blocks(few, some, (WrongOutput,)))
         yield from scripts.of_memory(case, few)
         yield from _runs(spoiling, seed, fill, known)
         # Of small integers in a row some faults show nothing.
@@ -213,15 +214,17 @@ def _of_what_was_lent() -> Iterator[Owned]:
     yield Owned(_PLAIN, ("PART-20", "LIFE-07", "PART-21"), _LENT, spoils=True)
 
 
-def _of_blocks(few: Sequence[Graph], some: Sequence[Graph]) -> Iterator[Control]:
-    """What is done with memory that is requested: where it is written beside, any call may be the last.
+def _of_blocks(
+    few: Sequence[Graph], some: Sequence[Graph], explains: tuple[type[Violation], ...]
+) -> Iterator[Control]:
+    """What is done with memory that is requested: where it is used beside, any call may give anything.
 
     Of few elements first: each case is carried out before it is checked, and the system's own heap, which has
     24 bytes for each block at least, is not overwritten then by what is written behind so small ones.
     """
     for graph in dict.fromkeys((*map(of_three_elements, few), *few, *some)):
         case = msgspec.structs.replace(_IN_ITS_HEAP, graph=graph)
-        yield Control(case, ("MEM-15",), _CALLS, explains=(Crashed,), heap=True)
+        yield Control(case, ("MEM-15",), _CALLS, explains=explains, heap=True)
 
 
 def _of_a_struct(case: PluginCase) -> Iterator[Control]:
