@@ -132,8 +132,10 @@ def test_a_crash_that_is_expected_of_its_owner_is_known_where_another_rule_meets
         (entry(reason=""), "missing required field `reason`"),
         (entry(owner='" "'), "entry 1 (NUM-10): owner is empty"),
         (entry() + entry(issue='""'), "entry 2 (NUM-10): issue is empty"),
-        (entry(expires='"2027-01-31"'), "expires is a date without quotes, such as 2027-01-31"),
-        (entry(expires="2027-01-31T00:00:00"), "expires is a date without quotes"),
+        (entry(expires='""'), "expires is a date, such as 2027-01-31"),
+        (entry(expires='"next year"'), "expires is a date, such as 2027-01-31"),
+        (entry(expires='"2027-02-31"'), "entry 1 (NUM-10): "),
+        (entry(expires="2027-01-31T00:00:00"), "expires is a date, such as 2027-01-31"),
         (entry(expires=""), "missing required field `expires`"),
         (entry(rule='"NUM-100"'), "the catalogue has no rule 'NUM-100'; NUM-10?"),
         (entry(verdict='"pass"'), "verdict is 'pass', and not one of fail, crash, hang"),
@@ -180,6 +182,12 @@ def test_an_entry_holds_on_its_last_day_and_for_its_libraries_only(tmp_path: Pat
     others = ({"library_sha256": "ac"}, {"backend_api": "5.10.0"}, {"backend_api": "unknown"})
     for other in (*({**provenance, **each} for each in others), {"library_sha256": "ab"}):
         assert not file.expectations(entries, "NUM-10", other, one.expires).accepted
+
+
+def test_a_date_may_stand_in_the_quotes_that_the_command_has_written(tmp_path: Path) -> None:
+    known = tmp_path / "known.toml"
+    known.write_text(entry(expires='"2027-01-31"'))
+    assert file.read(known).failures[0].expires == datetime.date(2027, 1, 31)
 
 
 def node(op: str, rank: int) -> dict[str, Any]:

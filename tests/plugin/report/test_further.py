@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import importlib.resources
 import json
 from pathlib import Path
@@ -74,7 +75,12 @@ def test_each_has_a_case_file_that_replays(run: pytest.RunResult, pytester: pyte
     (case,) = Path(".pytest-qnn").glob("*/REG-17/case-2.json")
     (further,) = rule_of_report()["further"]
     assert f".pytest-qnn/{further['file']}" == str(case)
-    assert f"case in <code>{case}</code>" in Path("out.html").read_text()
+    page = Path("out.html").read_text()
+    assert f"case in <code>{case}</code>" in page
+    rule = rule_of_report()
+    command = html.escape(rule["replay"].replace(f"/{rule['folder']}", f"/{further['file']}"), quote=False)
+    assert str(case) in command
+    assert f'data-copy="Replay it">{command}</pre>' in page
     again = pytester.runpytest_inprocess(f"--qnn-replay={case}")
     again.stdout.fnmatch_lines(["*STILL FAILS*"])
     assert len([*Path("corpus").glob("REG-17-*.json")]) == 2
