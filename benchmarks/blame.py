@@ -32,6 +32,7 @@ from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge, Rule, Subject
 from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Level, Outcome
+from pytest_qnn.effort import profile as planned
 from pytest_qnn.mutants import opened
 from pytest_qnn.qnn.mutants import table as qnn_mutants
 from pytest_qnn.qnn.target import open_memory_target
@@ -107,8 +108,13 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "EXE-04 EXE-05 QMG-11",
         "an execute with an invalid handle ends the process, where each demands a refusal",
     ),
+    "drg-keeps-dma": ("CTX-01", "it keeps the memory of handles whose context is freed, too"),
     "execute-bound-for-ever": ("EXE-09", "the handle of an output is refused as an input of the next graph"),
     "exit-with-kernels": ("ABI-08", "delegates are kept for the process's end, and what they have with them"),
+    "exits-without-preview": (
+        "ERR-01 ERR-02",
+        "it ends the process where a preview fails, and they have previews fail",
+    ),
     "external-stale": ("EXT-34", "memory that was taken back stays mapped for good"),
     "external-survives": ("EXT-34", "external memory outlives its context, and stays mapped"),
     "fails-on-nothing": ("XNN-02", "it fails where XNNPACK has left no node"),
@@ -363,7 +369,7 @@ def judged_by(
     examples = PROFILE.isolated_examples if target.subject == "memory" else PROFILE.in_process_examples
     profile = dataclasses.replace(PROFILE, in_process_examples=examples)
     if whole:
-        profile = dataclasses.replace(PROFILES["default"], shrink_seconds=0.0, repeats=1)
+        profile = dataclasses.replace(planned("default"), shrink_seconds=0.0, repeats=1)
     controlled: dict[bytes, Sequence[engine.Cause]] = {}
     with closing(target):
         for rule in rules:
