@@ -20,7 +20,7 @@ from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import counted, printable
 from pytest_qnn.core.verdict import Level, Outcome, fails
 from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, holds, parsed, text_of
-from pytest_qnn.report import loaded
+from pytest_qnn.report import files, loaded
 
 _TO_WRITE = ("reason", "issue", "owner")
 _FIXED = ("rule", "verdict", "fingerprint", "library")
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         if given.claims:
             _declare_claims(document, reports)
         if tomlkit.dumps(document) != text:
-            given.update.write_text(tomlkit.dumps(document), encoding="utf-8")
+            # What a person has written into it must not be lost where the disk is full. A link stays one.
+            files.replace(given.update.resolve(), tomlkit.dumps(document).encode())
     except (BadOption, loaded.BadReport) as error:
         return refuse("expect", str(error).removeprefix(f"{FLAG}: "))
     except OSError as error:

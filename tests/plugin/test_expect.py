@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import importlib.resources
 import json
+import resource
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,30 @@ def test_entries_that_match_no_longer_are_removed_when_that_is_asked_for(
     judged(pytester, "mutant:adds-a-thousandth", gone)
     assert updated("out.json", "--remove") == 0
     assert gone in Path("known.toml").read_text(encoding="utf-8")
+
+
+def test_where_the_disk_is_full_the_file_stays_as_it_was(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What people have written into it is nowhere else. A link to it stays a link."""
+    judged(pytester, "mutant:adds-a-thousandth", f"# {'a note ' * 1000}\n")
+    Path("known.toml").rename("kept.toml")
+    Path("known.toml").symlink_to("kept.toml")
+    text = Path("kept.toml").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(text) // 2, limits[1]))
+    try:
+        status = updated("out.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 2
+    assert "'known.toml' cannot be written: File too large" in capsys.readouterr().err
+    assert Path("kept.toml").read_bytes() == text
+    assert updated("out.json") == 0
+    written = Path("kept.toml").read_bytes()
+    assert written.startswith(text)
+    assert b"[[failure]]" in written
+    assert Path("known.toml").is_symlink()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 2, "targets": [3]}', "[" * 100_000, None])
