@@ -25,6 +25,7 @@ from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint, traits_of
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable
+from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Outcome, Violation
 from pytest_qnn.options import Options
 from pytest_qnn.report import files
@@ -105,7 +106,7 @@ def judged_on(options: Options) -> Iterator[Callable[[AnyCaseFile], Shown | None
             if content.subject not in targets:
                 opened = contextlib.closing(open_target(content.subject, options))
                 targets[content.subject] = stack.enter_context(opened)
-            found = engine.judge_case(rules.named(content.rule), targets[content.subject], content.case)
+            found = _judged(targets[content.subject], content)
             if not isinstance(found, Violation):
                 return None
             data = msgspec.to_builtins(content.case)
@@ -113,6 +114,22 @@ def judged_on(options: Options) -> Iterator[Callable[[AnyCaseFile], Shown | None
             return found.outcome.value, traits.fingerprint
 
         yield shown
+
+
+def _judged(target: Target[Any, Any], content: AnyCaseFile) -> Any:
+    """What `engine.judge_case` gives; None where this suite cannot judge the case, which another one found.
+
+    Raises:
+        TargetLost: the target can carry out none.
+    """
+    if content.rule not in rules.listed():
+        return None
+    try:
+        return engine.judge_case(rules.named(content.rule), target, content.case)
+    except TargetLost:
+        raise
+    except Exception:
+        return None
 
 
 def superfluous(folder: Path, shown: Callable[[AnyCaseFile], Shown | None] = recorded) -> list[Path]:

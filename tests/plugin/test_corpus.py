@@ -184,3 +184,27 @@ def test_of_cases_that_show_the_same_when_they_are_run_the_smallest_is_kept(
     assert other.exists()
     assert minimised(MUTANT) == (0, ["NUM-10 2", "1 removed"])
     assert set(Path("cases").iterdir()) == {found}
+
+
+@pytest.mark.parametrize("rule", ["NUM-99", "NUM-02"])
+def test_a_case_that_this_suite_cannot_judge_stays_when_cases_are_run(
+    found: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    """A rule of another release, and one whose check meets what it does not know."""
+    usual = corpus.engine.judge_case
+
+    def judge_case(judging: Any, *rest: Any) -> Any:
+        if judging.id == "NUM-02":
+            raise KeyError("a step of another release")
+        return usual(judging, *rest)
+
+    monkeypatch.setattr(corpus.engine, "judge_case", judge_case)
+    content = json.loads(found.read_text(encoding="utf-8")) | {"rule": rule}
+    name = f"{rule}-0123456789abcdef.json"
+    (Path("cases") / name).write_text(json.dumps(content), encoding="utf-8")
+    capsys.readouterr()
+    assert commands.main(["corpus", "cases", "--minimise", "--run", MUTANT]) == 0
+    printed = capsys.readouterr()
+    assert set(printed.out.splitlines()) == {"0 removed", "NUM-10 1", f"{rule} 1"}
+    assert printed.err == ""
+    assert (Path("cases") / name).exists()
