@@ -153,4 +153,4 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fakes_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for pytest runs in processes of their own: they also need ``-p fake_suite``."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(fake_suite.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(fake_suite.__file__).parent), prepend=os.pathsep)

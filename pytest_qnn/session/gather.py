@@ -41,6 +41,8 @@ class Gatherer:
         """By test that is not to be tried again, why; for workers that begin later."""
         self._interrupted: set[str] = set()
         """Ids of workers that were interrupted, not killed."""
+        self._usual: dict[signal.Signals, Any] = {}
+        """Who handles the signals that interrupt this run, when there is none."""
         self._nodes: list[Any] = []
         """Workers, for what they have sent last."""
         self._problems: list[str] = []
@@ -64,29 +66,49 @@ class Gatherer:
         self._interrupt_when_ended()
 
     def _interrupt_when_ended(self) -> None:
-        """Let what ends a run interrupt it as Ctrl-C does, where a report is to be written nonetheless.
+        """Let what ends a run interrupt it as Ctrl-C does, where a report is to be written nonetheless."""
+        for number in _ENDING if self.session.options.reports else ():
+            self._take_signal(number, signal.SIG_DFL)
+
+    def _take_signal(self, number: signal.Signals, usual: Any) -> None:
+        """Have a signal interrupt the run, until its end.
 
         Not where somebody else handles it, nor outside the main thread, where Python cannot.
         """
         here = threading.current_thread() is threading.main_thread()
-        for number in _ENDING if self.session.options.reports and here else ():
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, _interrupt)
+        if here and signal.getsignal(number) is usual:
+            self._usual[number] = usual
+            signal.signal(number, _interrupt)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """Let Ctrl-C end a run about a target, also inside a C callback, and take no report from it."""
+        if self.session.expected or self.session.options.given:
+            self._take_signal(signal.SIGINT, signal.default_int_handler)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """The run ends: nothing interrupts it once more until its report is written."""
+        _Termination.ending = True
 
     def pytest_unconfigure(self) -> None:
         """Leave the signals as they were."""
-        _Termination.requested = ""
-        for number in _ENDING:
+        _Termination.requested, _Termination.ending, _Termination.reported = "", False, False
+        for number, usual in self._usual.items():
             if signal.getsignal(number) is _interrupt:
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, usual)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> None:
         """Interrupt the run after all where the signal came inside a C callback, which dropped the exception.
 
-        What the test in question would report may be wrong: its rule counts as not judged.
+        What the test in question would report may be wrong: its rule counts as not judged. An author's own
+        test may have been about Ctrl-C, and has dealt with it.
         """
+        if _Termination.requested == signal.SIGINT.name and item.nodeid not in self.session.collected:
+            _Termination.requested = ""
         if _Termination.requested:
+            _Termination.ending = True
             _taken(item)
             raise KeyboardInterrupt(_Termination.requested)
 
@@ -221,12 +243,16 @@ class Gatherer:
         Before all other plugins: pytest-xdist waits for its workers here, and after SIGTERM time is short.
         Behind them once more, if a worker has sent what it had found when Ctrl-C ended it.
         """
+        _Termination.ending = True
         self.session.close()
         self._take_not_carried(session)
         self._report(session, self._status(session, exitstatus))
+        _Termination.reported = True
         yield
+        _Termination.reported = False
         if self._take_not_carried(session):
             self._report(session, exitstatus)
+        _Termination.reported = True
 
     def _status(self, session: pytest.Session, exitstatus: int) -> int:
         """The exit status for what was found, which is then the run's."""
@@ -424,7 +450,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Termination:
-    """Which of these signals has come.
+    """Which signal has come, and how far the run's end is.
 
     A flag beside the KeyboardInterrupt, because ctypes prints an exception that a callback raises and goes on
     (https://docs.python.org/3/library/ctypes.html#callback-functions): while a runtime calls a delegate that
@@ -432,8 +458,16 @@ class _Termination:
     """
 
     requested = ""
+    ending = False
+    """The run was interrupted, or is over: another signal would take its report from it, and a service
+    manager's or a terminal's is nothing new."""
+    reported = False
+    """The report is written. What plugins still wait for, Ctrl-C ends."""
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
+    __tracebackhide__ = True  # pytest says where the run was
+    if _Termination.ending and not (_Termination.reported and number == signal.SIGINT):
+        return
     _Termination.requested = signal.Signals(number).name
     raise KeyboardInterrupt(_Termination.requested)

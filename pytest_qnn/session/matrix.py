@@ -156,10 +156,12 @@ def run(config: pytest.Config, path: Path, options: Options) -> int:
     ended: dict[str, int] = {}
     for name in read(path):
         _say(f"qnn matrix: target {name}")
-        with pytest_process.exit_on_sigterm():
-            ended[name] = pytest_process.status(
-                [*pytest_command(), *arguments, f"--qnn-target={name}"], cwd=str(config.invocation_params.dir)
-            )
+        command = [*pytest_command(), *arguments, f"--qnn-target={name}"]
+        try:
+            with pytest_process.exit_on_sigterm():
+                ended[name] = pytest_process.status(command, cwd=str(config.invocation_params.dir))
+        except KeyboardInterrupt:
+            ended[name] = _INTERRUPTED
         if ended[name] == _INTERRUPTED:
             break
     _say(f"qnn matrix: {shell_line([str(path)])}")

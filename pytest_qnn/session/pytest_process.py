@@ -12,6 +12,8 @@ from types import FrameType
 
 _TIME_TO_END = 60.0
 """Seconds that an interrupted run has to end its processes."""
+_TIME_OF_ITS_OWN = 10.0
+"""The same of a run that a terminal has interrupted together with this process, before it is told to end."""
 
 
 @contextlib.contextmanager
@@ -59,10 +61,19 @@ def status(
     ) as process:
         try:
             return process.wait()
-        except BaseException:
-            process.terminate()
-            try:
-                process.wait(_TIME_TO_END)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        except BaseException as error:
+            _end(process, interrupted=isinstance(error, KeyboardInterrupt))
             raise
+
+
+def _end(process: subprocess.Popen[bytes], *, interrupted: bool) -> None:
+    """End a run; where this process was interrupted, mostly the run was too: it says what it has found."""
+    if interrupted:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_TIME_OF_ITS_OWN)
+            return
+    process.terminate()
+    try:
+        process.wait(_TIME_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
