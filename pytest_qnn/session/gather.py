@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import json
 import signal
@@ -291,14 +292,33 @@ class Gatherer:
             pytest.ExitCode.NO_TESTS_COLLECTED,
         )
         finished = datetime.datetime.now(datetime.timezone.utc)
-        report = document.make(self.session, finished, ended=ended, status=int(session.exitstatus))
-        session.config.hook.pytest_qnn_report(config=session.config, document=report)
-        self._problems = [*self._unrecorded(), *self._write(report)]
+        make = functools.partial(
+            document.make, self.session, finished, ended=ended, status=int(session.exitstatus)
+        )
+        report = make()
+        problems = self._extend(report)
+        if problems:
+            report = make()
+        self._problems = [*self._unrecorded(), *problems, *self._write(report)]
         if self._problems:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
             if shard := report.get("shard"):  # what `merge` goes by
                 shard["exit_status"] = int(session.exitstatus)
                 self._write(report)
+
+    def _extend(self, report: dict[str, Any]) -> list[str]:
+        """Let plugins add to the report; a sentence where one fails, or adds what JSON cannot have."""
+        from pytest_qnn.core.printable import encodable
+
+        config = self.session.config
+        try:
+            config.hook.pytest_qnn_report(config=config, document=report)
+            json.dumps(encodable(report))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            said = "without what pytest_qnn_report adds, of which an implementation failed"
+            return [f"--qnn-report: {said}: {why}"]
+        return []
 
     def _write(self, report: dict[str, Any]) -> list[str]:
         """Write the report in all its formats; a sentence for each problem."""

@@ -28,5 +28,6 @@ def pytest_qnn_report(config: pytest.Config, document: dict[str, Any]) -> None:
 
     ``document`` is the report as JSON data (``pytest_qnn/report/schema.json``). An implementation may add
     keys to ``document["extra"]``, for example the version of a vendor's SDK or the name of a board; the
-    rest belongs to the schema.
+    rest belongs to the schema. Where an implementation fails, or adds what JSON cannot have, the report is
+    written without what they all have added, and the run says so and ends with status 3.
     """

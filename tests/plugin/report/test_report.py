@@ -350,6 +350,25 @@ def test_hooks_are_called_with_each_verdict_and_with_the_report(pytester: pytest
     assert report()["extra"] == {"board": "bench 3"}
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("document['extra']['sdk'] = config.rootpath", "TypeError: Object of type *Path is not JSON seri*"),
+        ("document.clear(); raise KeyError('board')", "KeyError: 'board'"),
+    ],
+)
+def test_a_hook_that_fails_costs_what_it_would_have_added(
+    pytester: pytest.Pytester, body: str, said: str
+) -> None:
+    pytester.makeconftest(f"def pytest_qnn_report(config, document):\n    {body}")
+    result = run(pytester, ("REG-02",), "--qnn-report=out.json", "--qnn-report=out.html")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines([f"--qnn-report: without what pytest_qnn_report adds, *: {said}"])
+    assert "Traceback" not in result.stderr.str()
+    assert (judged_by_id(report())["REG-02"]["verdict"], report()["extra"]) == ("fail", {})
+    assert "REG-02" in Path("out.html").read_text()
+
+
 def test_a_report_that_cannot_be_written_is_said_and_fails_the_run(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,8 +97,9 @@ options = ["--qnn-backend=reference"]
 
 def test_ctrl_c_ends_a_matrix_with_what_its_target_has_found(pytester: pytest.Pytester) -> None:
     """A terminal interrupts both processes. The other one says what it has found, and this one in which."""
-    wait = "\ndef test_stop():\n    import pathlib, time\n    pathlib.Path('begun').touch()\n    time.sleep(60)\n"
-    pytester.makepyfile(test_rules=fake_suite.suite("REG-02") + wait)
+    head = "import pathlib, time"
+    wait = "def test_stop():\n    pathlib.Path('begun').touch()\n    time.sleep(60)\n"
+    pytester.makepyfile(test_rules="\n".join((head, fake_suite.suite("REG-02"), wait)))
     Path("m.toml").write_text(MATRIX)
     begin = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
     command = [sys.executable, "-c", begin, sys.executable, "-m", "pytest", *OPTIONS, "--qnn-matrix=m.toml"]
