@@ -48,12 +48,12 @@ def main(arguments: Sequence[str]) -> int:
         listed.add_parser(name, help=text, add_help=False)
     # What follows the command's name is the command's own.
     command = parser.parse_args(arguments[:1]).command
-    run: Callable[[Sequence[str]], int] = importlib.import_module(f"{__name__}.{command}").main
     for stream in (sys.stdout, sys.stderr):
         # A terminal without UTF-8 has no sign for some of what reports say.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
+        run: Callable[[Sequence[str]], int] = importlib.import_module(f"{__name__}.{command}").main
         return run(arguments[1:])
     except _NotShown as error:
         return refuse(command, str(error))

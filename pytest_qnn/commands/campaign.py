@@ -57,11 +57,20 @@ def main(arguments: Sequence[str]) -> int:
     except ImportError:
         return refuse("campaign", "distributed is not installed: pip install 'pytest-qnn[dask]'")
     try:
+        if given.scheduler:
+            dask.comm.resolve_address(given.scheduler)
+    except (ValueError, OSError) as error:
+        return refuse("campaign", f"--scheduler: {given.scheduler!r}: {error}")
+    try:
         with _client(dask, given, tasks) as client:
-            _run(dask, client, tasks, given)
-    except (pool.RunFailed, OSError, dask.scheduler.KilledWorker) as error:
+            failed = _run(dask, client, tasks, given)
+    except OSError as error:
         return refuse("campaign", f"{type(error).__name__}: {error}")
-    return _merge(tasks, given)
+    lacking = {task.target for task, _ in failed}
+    status = _merge([task for task in tasks if task.target not in lacking], given)
+    for task, why in failed:
+        status = refuse("campaign", f"{task.target}: shard {task.number}/{given.shards}: {why}")
+    return status
 
 
 def plan(given: argparse.Namespace) -> list[Task]:
@@ -94,8 +103,8 @@ def _client(dask: Any, given: argparse.Namespace, tasks: Sequence[Task]) -> Iter
         yield client
 
 
-def _run(dask: Any, client: Any, tasks: Sequence[Task], given: argparse.Namespace) -> None:
-    """Have every task run, and keep each report as it comes. Raises RunFailed, KilledWorker and OSError."""
+def _run(dask: Any, client: Any, tasks: Sequence[Task], given: argparse.Namespace) -> list[tuple[Task, str]]:
+    """Have every task run, and keep each report as it comes; why there is none of some tasks."""
     mark = uuid.uuid4().hex  # a key names a result: nothing of another campaign is taken for this one's
     futures: Mapping[Any, Task] = {
         client.submit(
@@ -107,10 +116,21 @@ def _run(dask: Any, client: Any, tasks: Sequence[Task], given: argparse.Namespac
         ): task
         for task in tasks
     }
-    for future, content in dask.as_completed(futures, loop=client.loop, with_results=True):
-        task = futures[future]
-        files.replace(task.report(given.folder, given.shards), content)
-        show([printable(f"{task.target}: shard {task.number}/{given.shards} judged")])
+    failed = []
+    for future in dask.as_completed(futures, loop=client.loop):
+        task, said = futures[future], "judged"
+        try:
+            files.replace(task.report(given.folder, given.shards), future.result())
+        except (
+            pool.RunFailed,
+            OSError,
+            dask.scheduler.KilledWorker,
+            dask.client.FutureCancelledError,
+        ) as error:
+            failed.append((task, f"{type(error).__name__}: {error}"))
+            said = "not judged"
+        show([printable(f"{task.target}: shard {task.number}/{given.shards} {said}")])
+    return failed
 
 
 def _merge(tasks: Sequence[Task], given: argparse.Namespace) -> int:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from hostile import began_with
-from reports import comparable
+from reports import comparable, within
 
+from pytest_qnn import commands
 from pytest_qnn.commands import USAGE_ERROR, campaign
 from pytest_qnn.core.forms import BadOption
 
@@ -77,6 +78,48 @@ def workers(mark: str) -> list[int]:
             status = Path(f"/proc/{pid}/status").read_text()
             found.append(int(status.partition("PPid:")[2].split()[0]))
     return found
+
+
+def test_ctrl_c_while_a_command_is_imported_is_its_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands.importlib, "import_module", interrupted)
+    assert commands.main(["verify", "folder"]) == 130
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "carrier://pigeon:1"])
+def test_what_is_no_address_of_a_scheduler_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    (tmp_path / "m.toml").write_text(MATRIX)
+    words = [str(tmp_path / "m.toml"), "--folder", str(tmp_path), "--seed", "1", "--scheduler", address]
+    with within(20):
+        assert campaign.main(words) == USAGE_ERROR
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"campaign: --scheduler: {address!r}: ")
+
+
+@pytest.mark.full
+def test_a_shard_that_fails_costs_its_target_only(tmp_path: Path) -> None:
+    absent = '[targets.absent]\noptions = ["--qnn-backend=mutant:absent"]\n'
+    (tmp_path / "m.toml").write_text(absent + MATRIX.replace("board", "bench"))
+    words = ("--folder=.", "--seed=5", "--workers=1", "--", "--qnn-rule=REG-08", *MORE)
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest_qnn", "campaign", "m.toml", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert process.returncode == USAGE_ERROR
+    assert {"absent: shard 1/1 not judged", "faulty: shard 1/1 judged"} < {*process.stdout.splitlines()}
+    assert "REG-08 fail" in process.stdout
+    assert (tmp_path / "faulty.json").exists()
+    assert not (tmp_path / "absent.json").exists()
+    (line,) = [line for line in process.stderr.splitlines() if line.startswith("campaign: ")]
+    assert line.startswith("campaign: absent: shard 1/1: RunFailed: exit status 4: ERROR: --qnn-backend: ")
 
 
 @pytest.mark.full
