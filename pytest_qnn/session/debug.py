@@ -55,7 +55,7 @@ def run(config: pytest.Config, options: Options, content: AnyCaseFile) -> int:
     """Print the command, run it on this terminal, and return its exit status.
 
     Raises:
-        BadOption: the tool is not there.
+        BadOption: the tool is not there, or cannot be started.
     """
     command = made(options, content)
     capture = config.pluginmanager.getplugin("capturemanager")
@@ -69,6 +69,9 @@ def run(config: pytest.Config, options: Options, content: AnyCaseFile) -> int:
         environment = {**interpreter.environment(options.env), **command.environment}
         status = subprocess.run(command.words, env=environment, check=False).returncode
         return status if status >= 0 else _SIGNALLED - status
+    except OSError as error:  # it is executable, and no program of this machine
+        why = error.strerror or error
+        raise BadOption(f"--qnn-debug: {command.words[0]} cannot be started: {why}") from None
     finally:
         signal.signal(signal.SIGINT, before)
 

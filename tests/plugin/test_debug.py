@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from native import qnn_library
 from native_plugins import plugin
+from reports import refusal
 
 FILE = {
     "subject": "memory",
@@ -61,6 +62,15 @@ def test_the_command_that_is_printed_is_one_for_any_shell(
     elsewhere.mkdir()
     again = subprocess.run(["sh", "-c", line], cwd=elsewhere, capture_output=True, text=True, check=True)
     assert "7" in again.stdout.splitlines()
+
+
+def test_what_is_no_program_is_refused_in_one_sentence(
+    pytester: pytest.Pytester, folder: Path, tmp_path: Path
+) -> None:
+    tool = tmp_path / "tool"
+    tool.touch(mode=0o755)
+    result = debugged(pytester, folder, str(tool), "")
+    assert refusal(result) == f"--qnn-debug: {tool} cannot be started: Exec format error"
 
 
 def test_a_signal_is_in_the_exit_status(pytester: pytest.Pytester, folder: Path) -> None:
