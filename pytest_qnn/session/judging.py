@@ -178,7 +178,8 @@ def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> 
             ):
                 corpus.add(folder, content)
         except OSError as error:
-            note = f"the case could not be added to {folder}: {error.strerror or error}"
+            why = f"the case could not be added to {folder}: {error.strerror or error}"
+            note = "; ".join(filter(None, (compared.note, why)))
             compared = msgspec.structs.replace(compared, note=note)
     return findings.keep(session, target, compared)
 

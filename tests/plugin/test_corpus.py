@@ -15,7 +15,8 @@ from reports import refusal
 
 from pytest_qnn import case_file, commands
 from pytest_qnn.core.forms import BadOption
-from pytest_qnn.session import corpus
+from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.session import corpus, judging
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-report=out.json")
 MUTANT = "--tflite-delegate=mutant:adds-a-thousandth"
@@ -122,6 +123,18 @@ def test_what_cannot_be_written_is_said(pytester: pytest.Pytester) -> None:
     _, rule = judged(pytester, MUTANT, "--qnn-corpus=cases")
     assert rule["verdict"] == "fail"
     assert "could not be added" in rule["note"]
+
+
+def test_what_cannot_be_written_is_said_beside_whose_doing_the_end_of_a_process_was(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compared(_session: Any, _rule: Any, _target: Any, verdict: Verdict) -> Verdict:
+        return msgspec.structs.replace(verdict, note="the process dies with this delegate only")
+
+    monkeypatch.setattr(judging, "_compared", compared)
+    Path("cases").symlink_to("/proc/self/nowhere/cases")
+    _, rule = judged(pytester, MUTANT, "--qnn-corpus=cases")
+    assert rule["note"].startswith("the process dies with this delegate only; the case could not be added")
 
 
 def put(folder: Path, size: int, seen: str, verdict: str = "fail", where: str = "step 0") -> None:
