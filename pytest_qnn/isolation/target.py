@@ -45,6 +45,8 @@ class OpenTarget:
         self.options = options
         self._executor = executor
         self.isolated = executor.isolated
+        self._digests: dict[str, dict[str, str]] = {}
+        """By key: `digest` as it was when it was first asked for."""
         try:
             self.facts: Any = self._learned()
         except BaseException:
@@ -71,6 +73,12 @@ class OpenTarget:
             raise Unusable(
                 f"what its processes answer about it does not fit together, or is read wrongly ({said})"
             ) from error
+
+    def _digest(self, key: str, spec: str) -> dict[str, str]:
+        """`digest` of the library that is judged: while a run lasts, a build may replace or remove the file."""
+        if key not in self._digests:
+            self._digests[key] = digest(key, spec, self._executor.elsewhere)
+        return self._digests[key]
 
     def _learn(self) -> Any:
         raise TypeError("each kind of target learns its own facts")

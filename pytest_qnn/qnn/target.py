@@ -17,7 +17,6 @@ from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
-    digest,
     is_path,
     on_option,
     resolved,
@@ -171,7 +170,7 @@ class MemoryTarget(OpenTarget):
 
     def provenance(self) -> dict[str, str]:
         """Provider, versions, and the digest of a library."""
-        return self.observed() | self._place() | digest("library", self.spec, self._executor.elsewhere)
+        return self.observed() | self._place() | self._digest("library", self.spec)
 
     def observed(self) -> dict[str, str]:
         """Provider and versions."""

@@ -40,6 +40,10 @@ def test_one_finding_and_the_rest_is_not_judged(tmp_path: Path) -> None:
         assert f"{rule} not judged: the target cannot be loaded any more" in output
     assert "internal error" not in output
     assert "suite itself failed" not in output
+    # What the file was when it was opened; it is there no more.
+    (case,) = tmp_path.glob(".pytest-qnn/*/*/case.json")
+    assert json.loads(case.read_text())["provenance"] == report["targets"][0]["provenance"]
+    assert lost["replay"].split()[1:3] == ["--qnn-replay", str(case.parent)]
 
 
 def test_a_worker_that_cannot_open_the_target_says_so(tmp_path: Path) -> None:

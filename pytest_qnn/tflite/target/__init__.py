@@ -17,7 +17,6 @@ from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
-    digest,
     is_path,
     on_option,
     resolved,
@@ -173,7 +172,7 @@ class DelegateTarget(OpenTarget):
         """Runtime, versions, and the digest of each plugin."""
         found = self.observed() | self._place()
         for position, name in enumerate(self.facts.delegates):
-            found |= digest(f"delegate_{position}", name, self._executor.elsewhere)
+            found |= self._digest(f"delegate_{position}", name)
         return found
 
     def observed(self) -> dict[str, str]:
