@@ -75,7 +75,7 @@ class OpenTarget:
             ) from error
 
     def _digest(self, key: str, spec: str) -> dict[str, str]:
-        """`digest` of the library that is judged: while a run lasts, a build may replace or remove the file."""
+        """`digest` of what is judged: while a run lasts, a build may replace or remove the file."""
         if key not in self._digests:
             self._digests[key] = digest(key, spec, self._executor.elsewhere)
         return self._digests[key]

@@ -52,6 +52,23 @@ def cases(folder: Path, rule_id: str) -> tuple[Any, ...]:
     return tuple(_read(path, rule_id).case for path in _paths(folder) if _rule_of(path) == rule_id)
 
 
+def tried(folder: Path, rule_id: str) -> tuple[tuple[Any, ...], str]:
+    """The same while a run lasts, in which other processes may change the folder.
+
+    Returns:
+        The cases; and in a sentence what is wrong with a file that is left out, since it has become no case of
+        the rule or is gone (empty: nothing is).
+    """
+    found, why = [], ""
+    for path in _paths(folder):
+        try:
+            if _rule_of(path) == rule_id:
+                found.append(_read(path, rule_id).case)
+        except BadOption as error:
+            why = str(error)
+    return tuple(found), why
+
+
 def check(session: Session) -> None:
     """Read all files of the rules that are about to be judged.
 

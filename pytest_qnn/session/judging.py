@@ -74,10 +74,11 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     seed = rule_seed(block_seed(session.seed, block), rule_id)
     profile = fitted(effort.profile(session.options.profile), target, session.hung[rule.subject])
     tried: tuple[Any, ...] = ()
+    left_out = ""
     if session.options.corpus is not None:
         from pytest_qnn.session import corpus
 
-        tried = corpus.cases(session.options.corpus, rule_id)
+        tried, left_out = corpus.tried(session.options.corpus, rule_id)
     if session.options.certify is not None:
         profile = profile.without_seconds()
     with session.recorded(rule):
@@ -94,7 +95,9 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     others = _completed_others(session, target, placed)
 
     def complete(verdict: Verdict) -> Verdict:
-        return _completed(session, target, _as_claimed(session, rule, verdict))
+        note = "; ".join(filter(None, (verdict.note, left_out)))
+        claimed = _as_claimed(session, rule, msgspec.structs.replace(verdict, note=note))
+        return _completed(session, target, claimed)
 
     return engine.Judged(_completed_anyway(complete, own), others)
 
@@ -202,7 +205,7 @@ def _compared(
     note = "the process dies with this delegate only: with the reference in its place it does not"
     if also:
         note = "the process dies with the reference in the delegate's place, too"
-    return msgspec.structs.replace(verdict, note=note)
+    return msgspec.structs.replace(verdict, note="; ".join(filter(None, (verdict.note, note))))
 
 
 def _symbolised(target: Target[Any, Any], verdict: Verdict) -> Verdict:

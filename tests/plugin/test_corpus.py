@@ -125,6 +125,24 @@ def test_what_cannot_be_written_is_said(pytester: pytest.Pytester) -> None:
     assert "could not be added" in rule["note"]
 
 
+def test_what_becomes_of_a_file_while_the_run_lasts_costs_that_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, found: Path
+) -> None:
+    """Another run may be adding to the folder, and somebody copying into it."""
+    usual = corpus.check
+
+    def check(session: Any) -> None:
+        usual(session)
+        (found.parent / "NUM-10-0123456789abcdef.json").write_text("{", encoding="utf-8")
+
+    monkeypatch.setattr(corpus, "check", check)
+    result, rule = judged(pytester, MUTANT, "--qnn-seed=4", "--qnn-corpus=cases")
+    result.assert_outcomes(failed=1)
+    assert (rule["verdict"], rule["case"]) == ("fail", json.loads(found.read_text(encoding="utf-8"))["case"])
+    assert "NUM-10-0123456789abcdef.json' is not a case file of pytest-qnn" in rule["note"]
+    assert "Traceback" not in result.stdout.str()
+
+
 def test_what_cannot_be_written_is_said_beside_whose_doing_the_end_of_a_process_was(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
