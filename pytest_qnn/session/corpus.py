@@ -56,17 +56,20 @@ def tried(folder: Path, rule_id: str) -> tuple[tuple[Any, ...], str]:
     """The same while a run lasts, in which other processes may change the folder.
 
     Returns:
-        The cases; and in a sentence what is wrong with a file that is left out, since it has become no case of
-        the rule or is gone (empty: nothing is).
+        The cases; and in a sentence what is wrong with a file that is left out (empty: none is). It is gone,
+        or has become no case of the rule.
     """
-    found, why = [], ""
-    for path in _paths(folder):
-        try:
-            if _rule_of(path) == rule_id:
-                found.append(_read(path, rule_id).case)
-        except BadOption as error:
-            why = str(error)
-    return tuple(found), why
+    read = [_case_or_why(path, rule_id) for path in _paths(folder)]
+    found = tuple(case for case, _ in read if case is not None)
+    return found, next((why for _, why in read if why), "")
+
+
+def _case_or_why(path: Path, rule_id: str) -> tuple[Any, str]:
+    """The case in a file, if it is one of the rule, or why there is none."""
+    try:
+        return (_read(path, rule_id).case if _rule_of(path) == rule_id else None), ""
+    except BadOption as error:
+        return None, str(error)
 
 
 def check(session: Session) -> None:
