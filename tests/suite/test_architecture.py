@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
         *("core", "isolation", "qnn.cases", "qnn.controls", "qnn.facts", "qnn.model.codes", "qnn.mutants"),
         *("qnn.proxies", "qnn.runner", "qnn.trace"),
     },
-    "qnn.live": {"qnn.abi", "qnn.cases", "qnn.runner", "qnn.trace"},
+    "qnn.live": {"qnn.abi", "qnn.cases", "qnn.model.codes", "qnn.runner", "qnn.trace"},
     "qnn.reproduce": {"qnn.abi", "qnn.cases", "qnn.model", "qnn.reference", "qnn.runner", "qnn.trace"},
     # TensorFlow Lite delegates
     "tflite.abi": set(),

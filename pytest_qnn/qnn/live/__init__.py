@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import threading
 from collections.abc import Iterable, Iterator
 from os import PathLike
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from pytest_qnn.qnn.cases.case import (
     QnnOp,
     Register,
 )
+from pytest_qnn.qnn.live import arguments
 from pytest_qnn.qnn.live.binaries import BinaryInfo, LoadedContext, binary_info, bytes_of
 from pytest_qnn.qnn.live.errors import QnnError
 from pytest_qnn.qnn.runner.client import QnnClient
@@ -90,35 +92,44 @@ def packed(sizes: Iterable[int], alignment: int = 1) -> Layout:
 
 
 class SharedBuffer:
-    """A live rpcmem allocation.
-
-    ``array`` is the client's view of it: ``size`` elements of uint8, no copy.
-    """
+    """A live rpcmem allocation, until it is freed or its session is closed."""
 
     def __init__(self, session: QnnSession, name: str, pointer: int, size: int) -> None:
         self.name = name
         self.pointer = pointer
         self.size = size
-        memory = (ctypes.c_uint8 * size).from_address(pointer)
-        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(memory)
         self._session = session
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The client's view of it: ``size`` elements of uint8, no copy.
+
+        Raises:
+            ValueError: it was given back.
+        """
+        __tracebackhide__ = True
+        if self.freed:
+            raise ValueError(f"buffer {self.name} was freed already")
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(self.pointer))
 
     @property
     def fd(self) -> int:
         """What rpcmem_to_fd gives for the buffer: -1 once it is freed."""
-        known = self._session.state.buffers[self.name]
-        if known.own:
-            return known.fd if known.live else -1
-        return self._session.state.rpcmem.to_fd(self.pointer)
+        if self.freed:
+            return -1
+        state = self._session.state
+        known = state.buffers[self.name]
+        return known.fd if known.own else state.rpcmem.to_fd(self.pointer)
 
     @property
     def freed(self) -> bool:
-        """It was given back."""
-        return not self._session.state.buffers[self.name].live
+        """It was given back: by `free`, by a step, or with its session."""
+        return self._session.closed or not self._session.state.buffers[self.name].live
 
     def free(self) -> None:
-        """rpcmem_free. The array must not be touched afterwards."""
-        self._session.do(Free(self.name))
+        """rpcmem_free, once. Arrays of it must not be touched afterwards."""
+        if not self.freed:
+            self._session.do(Free(self.name))
 
 
 class QnnSession:
@@ -127,17 +138,49 @@ class QnnSession:
     `do` carries out any step of `pytest_qnn.qnn.cases.case` and returns what was seen; the other methods are
     the usual steps with new names and raise `QnnError` where they do not succeed. `case` is everything
     done so far as a MemoryCase.
+
+    When the test or the block that has the session ends, what was made is released. From then on all but
+    `case` and `closed` raise ValueError: the backend is never given a handle that was freed so.
     """
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        self._state = state
         self._steps: list[AnyStep] = []
         self._numbers = itertools.count()
+        self._one_at_a_time = threading.Lock()
+        self.closed = False
+        """All that was made is released."""
+
+    @property
+    def state(self) -> State:
+        """What the runner remembers.
+
+        Raises:
+            ValueError: the session is closed.
+        """
+        __tracebackhide__ = True
+        if self.closed:
+            raise ValueError(
+                "the session is closed: qnn_backend is for one test, one of open_qnn_backend for its block"
+            )
+        return self._state
 
     def do(self, step: AnyStep) -> StepSeen:
-        """Carry out one step."""
-        self._steps.append(step)
-        return carry_out(self.state, step)
+        """Carry out one step. Steps of several threads are carried out one after the other.
+
+        Executes of one graph use the same Qnn_Tensor_t structures, the client's. Calls of several threads at
+        once are a step of their own, `pytest_qnn.memory_steps.Parallel`.
+
+        Raises:
+            TypeError: it is none.
+            ValueError: the session is closed.
+        """
+        __tracebackhide__ = True
+        arguments.step(step)
+        with self._one_at_a_time:
+            state = self.state
+            self._steps.append(step)
+            return carry_out(state, step)
 
     @property
     def case(self) -> MemoryCase:
@@ -155,9 +198,11 @@ class QnnSession:
                 memfd.
 
         Raises:
+            TypeError: the size is no whole number.
             QnnError: there is no such memory.
         """
         __tracebackhide__ = True
+        arguments.size(size)
         name = self._name("b")
         (pointer,) = self.do(Alloc(name, size, own=own, heap=heap, flags=flags)).values
         if not pointer:
@@ -209,13 +254,18 @@ class QnnSession:
             data_type: Qnn_DataType_t where ``dtype`` has no name for it (`TensorInfo.data_type`).
 
         Raises:
-            ValueError: an offset or a size is given for memory that has none.
+            TypeError: the buffer is none, or the shape is no tuple of numbers.
+            ValueError: there is no such type of memory or of data, or an offset or a size is given for memory
+                that has none.
             QnnError: the backend refuses.
         """
         __tracebackhide__ = True
         kind: MemoryType = memory or ("ion" if offset is None else "custom")
-        if kind not in _TYPES:
-            raise ValueError(f"memory is one of {', '.join(_TYPES)}, not {kind!r}")
+        arguments.one_of("memory", kind, tuple(_TYPES))
+        arguments.one_of("dtype", dtype, get_args(QnnDType))
+        shape = arguments.shape(shape)
+        if not isinstance(buffer, SharedBuffer):
+            raise TypeError(f"a buffer is from shared_buffer or buffer(), and not {buffer!r:.80}")
         if kind != "custom" and (offset or size is not None):
             raise ValueError(f"the descriptor of {kind} memory has neither offset nor size; custom has both")
         name, owner = self._name("h"), context if isinstance(context, str) else context.name
@@ -229,9 +279,11 @@ class QnnSession:
         """QnnMem_deRegister of handles, by their names, in one call.
 
         Raises:
+            TypeError: a handle is no name.
             QnnError: the call failed.
         """
         __tracebackhide__ = True
+        arguments.handles(handles)
         self._succeed("memDeRegister", self.do(Deregister(handles)))
 
     def graph(
@@ -253,9 +305,14 @@ class QnnSession:
                 are missing are RAW.
 
         Raises:
+            TypeError: the shape is no tuple of numbers.
+            ValueError: there is no such operator or type.
             QnnError: a call failed.
         """
         __tracebackhide__ = True
+        arguments.one_of("op", op, get_args(QnnOp))
+        arguments.one_of("dtype", dtype, get_args(QnnDType))
+        shape = arguments.shape(shape)
         name = self._name("g")
         self._succeed("prepare", self.do(Prepare(name, context, op, dtype, shape, mem_types)))
         return name
@@ -266,9 +323,11 @@ class QnnSession:
         ``bindings``: one for each tensor, inputs first; see `Binding`.
 
         Raises:
+            TypeError: a binding is none.
             QnnError: the call failed, or a graph or a handle was never made.
         """
         __tracebackhide__ = True
+        arguments.bindings(bindings)
         seen = self.do(Execute(graph, bindings))
         self._succeed("graphExecute", seen)
         return seen.data[0]
@@ -311,7 +370,7 @@ class QnnSession:
         self.do(Carry(carried, data, ()))
         seen = self.do(ContextFromBinary(name, carried, defer=True if defer else None))
         self._succeed("contextCreateFromBinary", seen)
-        return LoadedContext(self.state, name, info)
+        return LoadedContext(self, name, info)
 
     def _name(self, kind: str) -> str:
         return f"{kind}{next(self._numbers)}"
@@ -336,6 +395,10 @@ def qnn_session(backend: str = "reference", rpcmem: str = "emulated") -> Iterato
         try:
             if not state.session.open():
                 raise QnnError("opening the session", None, state.session.failure)
-            yield QnnSession(state)
+            session = QnnSession(state)
+            try:
+                yield session
+            finally:
+                session.closed = True
         finally:
             release(state)

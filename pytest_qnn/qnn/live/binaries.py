@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -160,12 +160,20 @@ def _tensor(v1: Any) -> TensorInfo:
     )
 
 
+class Opened(Protocol):
+    """A session: `pytest_qnn.qnn.live.QnnSession`."""
+
+    @property
+    def state(self) -> State:
+        """Of its case. Raises ValueError when the session is closed."""
+
+
 class LoadedGraph:
     """A graph of a binary, retrieved in a context."""
 
-    def __init__(self, state: State, handle: int, info: GraphInfo) -> None:
+    def __init__(self, session: Opened, handle: int, info: GraphInfo) -> None:
         self.info = info
-        self._state = state
+        self._session = session
         self._handle = handle
 
     def execute(self, *inputs: npt.ArrayLike | str, outputs: Sequence[str | None] = ()) -> tuple[Array, ...]:
@@ -179,11 +187,11 @@ class LoadedGraph:
 
         Raises:
             ValueError: the numbers of inputs or outputs, a shape or a dtype are not those of the graph, or
-                there is no such handle.
+                there is no such handle, or the session is closed.
             QnnError: the call failed.
         """
         __tracebackhide__ = True
-        info = self.info
+        info, state = self.info, self._session.state
         if len(inputs) != len(info.inputs):
             raise ValueError(f"graph {info.name} has {len(info.inputs)} inputs, and {len(inputs)} are given")
         if len(outputs) > len(info.outputs):
@@ -199,8 +207,8 @@ class LoadedGraph:
         ]
         read = self._bound(info.inputs, given, TensorType.APP_WRITE)
         written = self._bound(info.outputs, taken, TensorType.APP_READ)
-        call = (read[0], len(given), written[0], len(taken), self._state.session.profile, None)
-        code = self._state.client.call("graphExecute", self._handle, *call)
+        call = (read[0], len(given), written[0], len(taken), state.session.profile, None)
+        code = state.client.call("graphExecute", self._handle, *call)
         if code:
             raise QnnError("graphExecute", code)
         return tuple(
@@ -213,7 +221,7 @@ class LoadedGraph:
     ) -> tuple[Any, Any]:
         """The array of Qnn_Tensor_t of one side, and what it points to."""
         __tracebackhide__ = True
-        tensors, kept = array_of(Tensor, len(infos))(), []
+        tensors, kept, state = array_of(Tensor, len(infos))(), [], self._session.state
         for tensor, info, one in zip(tensors, infos, memory, strict=True):
             tensor.version = 1
             v1, name = tensor.v1, info.name.encode()
@@ -225,9 +233,9 @@ class LoadedGraph:
             )
             _encode(v1.quantizeParams, info.encoding)
             if isinstance(one, str):
-                if one not in self._state.handles:
+                if one not in state.handles:
                     raise ValueError(f"there is no memory handle {one}")
-                v1.memType, v1.memHandle = TensorMemType.MEMHANDLE, self._state.handle_value(one)
+                v1.memType, v1.memHandle = TensorMemType.MEMHANDLE, state.handle_value(one)
             else:
                 v1.memType = TensorMemType.RAW
                 v1.clientBuf.data, v1.clientBuf.dataSize = one.ctypes.data, one.nbytes
@@ -236,7 +244,7 @@ class LoadedGraph:
 
     def _read(self, handle: str, info: TensorInfo) -> Array:
         """What the client has behind a handle."""
-        known = self._state.handles[handle]
+        known = self._session.state.handles[handle]
         if known.buffer is None or not known.buffer.live:
             raise ValueError(f"the buffer behind the memory handle {handle} is freed")
         data = ctypes.string_at(known.buffer.pointer + known.offset, info.nbytes)
@@ -272,22 +280,22 @@ class LoadedContext:
         info: what is in the binary.
     """
 
-    def __init__(self, state: State, name: str, info: BinaryInfo) -> None:
+    def __init__(self, session: Opened, name: str, info: BinaryInfo) -> None:
         self.name = name
         self.info = info
-        self._state = state
+        self._session = session
 
     def graph(self, name: str = "") -> LoadedGraph:
         """QnnGraph_retrieve; without a name, the only graph.
 
         Raises:
-            ValueError: the binary has no such graph, or not exactly one.
+            ValueError: the binary has no such graph, or not exactly one, or the session is closed.
             QnnError: the call failed.
         """
         __tracebackhide__ = True
-        info = self.info.graph(name)
-        context = self._state.context_value(self.name)
-        code, handle = self._state.client.create("graphRetrieve", context, info.name.encode())
+        info, state = self.info.graph(name), self._session.state
+        context = state.context_value(self.name)
+        code, handle = state.client.create("graphRetrieve", context, info.name.encode())
         if code:
             raise QnnError("graphRetrieve", code)
-        return LoadedGraph(self._state, handle, info)
+        return LoadedGraph(self._session, handle, info)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pytest_qnn.qnn.model.codes import named
+
 
 class QnnError(Exception):
     """A call that had to succeed did not; ``code`` is its Qnn_ErrorHandle_t."""
 
     def __init__(self, call: str, code: int | None, why: str = "") -> None:
-        super().__init__(f"{call} gave {code}" if not why else f"{call}: {why}")
+        gave = "no code" if code is None else named(code)
+        super().__init__(f"{call}: {why}" if why else f"{call} gave {gave}")
         self.code = code

@@ -18,9 +18,10 @@ from pytest_qnn.tflite.cases.delegate import Application, Fault
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.live.life import Life
+from pytest_qnn.tflite.live.placing import placed, runtime_of
 from pytest_qnn.tflite.runner.custom_buffers import CustomMemory, custom_memory, offering
 from pytest_qnn.tflite.runner.delegates import LiveDelegate, delegate_factory
-from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PlanNode
 
@@ -143,8 +144,12 @@ def invoke(live: Any, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[An
 
     Raises:
         RuntimeError: the invoke failed.
-        ValueError: there are more or fewer inputs than the model has, or one has another type or shape.
+        ValueError: there are more or fewer inputs than the model has, one has another type or shape, or a
+            tensor was placed in memory that is freed.
     """
+    for tensor, memory in placed(live).items():
+        if memory.freed:
+            raise ValueError(f"tensor {tensor} was placed in memory that is freed")
     details = live.get_input_details()
     if len(details) != len(inputs):
         raise ValueError(f"the model has {len(details)} inputs, and {len(inputs)} are given")
@@ -161,7 +166,7 @@ def execution_plan(live: Any, *delegates: Delegate) -> tuple[PlanNode, ...]:
         RuntimeError: this build of the runtime keeps its plan in an unknown place.
         RuntimeMissing: the interpreter is neither tflite_runtime's nor ai_edge_litert's.
     """
-    runtime = load_runtime(type(live).__module__.partition(".")[0])
+    runtime = runtime_of(live)
     if not runtime.observed:
         raise RuntimeError(f"the plan of {runtime.name} {runtime.version} cannot be read: unknown layout")
     owners = {delegate.address: position for position, delegate in enumerate(delegates)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,11 @@ from pytest_qnn.tflite.live.life import Life
 from pytest_qnn.tflite.observe.guard_pages import ALIGNMENT, Guarded
 from pytest_qnn.tflite.runner.custom_buffers import CustomMemory
 from pytest_qnn.tflite.runner.tensor_memory import SET, set_custom_allocation
-from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, RuntimeName, load_runtime
 from pytest_qnn.tflite.runtime.state import context_of
 from pytest_qnn.tflite.trace import Access
 
+_RUNTIMES: Final = get_args(RuntimeName)[1:]
 _KEPT: Final = "_pytest_qnn_placed"
 """Attribute of an Interpreter: the memory of each tensor that was placed, which must outlive it."""
 
@@ -66,7 +67,7 @@ def place_tensor(
     __tracebackhide__ = True
     if not all(hasattr(memory, name) for name in ("pointer", "size", "freed")):
         raise TypeError(f"memory is from shared_buffer, custom_memory or guarded_memory, not {memory!r:.80}")
-    runtime = load_runtime(type(live).__module__.partition(".")[0])
+    runtime = runtime_of(live)
     size = _size_of(runtime, live, tensor)
     address = _address_for(tensor, size, memory, offset)
     try:
@@ -79,6 +80,26 @@ def place_tensor(
     live.__dict__.setdefault(_KEPT, {})[tensor] = memory
     if allocate:
         live.allocate_tensors()
+
+
+def placed(live: Any) -> dict[int, ClientMemory]:
+    """The memory of each tensor that was placed."""
+    kept: dict[int, ClientMemory] = getattr(live, _KEPT, {})
+    return kept
+
+
+def runtime_of(live: Any) -> Runtime:
+    """The runtime of an interpreter, also of a class that is derived from the runtime's.
+
+    Raises:
+        RuntimeMissing: it is neither tflite_runtime's nor ai_edge_litert's.
+    """
+    __tracebackhide__ = True
+    for kind in type(live).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in _RUNTIMES:
+            return load_runtime(package)
+    raise RuntimeMissing(f"an interpreter is one of {' or '.join(_RUNTIMES)}, and not {live!r:.80}")
 
 
 def _size_of(runtime: Runtime, live: Any, tensor: int) -> int:
@@ -185,6 +206,7 @@ class GuardedMemory:
             ``before``: directly in front of it.
 
     Raises:
+        TypeError: the size is no whole number.
         ValueError: there is no such guard, or no such size.
         MemoryError: there are no pages to be had.
     """
@@ -193,6 +215,8 @@ class GuardedMemory:
         __tracebackhide__ = True
         if guard not in ("after", "before"):
             raise ValueError(f"guard is after or before, not {guard!r}")
+        if not isinstance(size, int):
+            raise TypeError(f"a size is a whole number of bytes, not {size!r:.80}")
         if size < 1:
             raise ValueError(f"guarded memory has 1 byte or more, not {size}")
         self.size = size
