@@ -317,6 +317,21 @@ def judge(request: pytest.FixtureRequest) -> Judge:
     return judge_rule
 
 
+def pytest_assertrepr_compare(
+    config: pytest.Config, op: str, left: object, right: object
+) -> list[str] | None:
+    """Say how a process has died, and where, when an author's ``assert trace.death is None`` fails."""
+    if right is not None or op not in ("is", "=="):
+        return None
+    from pytest_qnn.core.target import Death
+
+    if not isinstance(left, Death):
+        return None
+    from pytest_qnn.session import deaths
+
+    return deaths.told(config.stash[SESSION], left)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

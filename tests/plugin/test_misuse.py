@@ -147,6 +147,16 @@ ARGUMENTS = {
     "qnn_backend.deregister('NULL')": "QnnError: memDeRegister gave 8001 QNN_MEM_ERROR_INVALID_HANDLE",
     "run_memory(DelegateCase(GRAPH))": "TypeError: run_memory takes a MemoryCase, not DelegateCase(*",
     "run_delegate(GRAPH)": "TypeError: run_delegate takes a DelegateCase or a ScriptCase, not Graph(*",
+    "run_memory(MemoryCase((Alloc('b', 'x'),)))": (
+        "ValueError: run_memory cannot carry out this MemoryCase: *got `str` - at `$.steps[[]0].size`"
+    ),
+    "run_memory(MemoryCase(('x',)))": "ValueError: *this MemoryCase: Expected `object`, got `str` - at *",
+    "run_memory(MemoryCase((Alloc('b', np.int64(8)),)))": (
+        "ValueError: run_memory cannot carry out this MemoryCase: *type *int64* is unsupported"
+    ),
+    "run_delegate(DelegateCase(GRAPH, invokes=17))": (
+        "ValueError: run_delegate cannot carry out this DelegateCase: Expected `int` <= 16 - at `$.invokes`"
+    ),
     "place_tensor(None, 0, buffer)": (
         "RuntimeMissing: an interpreter is one of tflite_runtime or ai_edge_litert, and not None"
     ),
@@ -156,6 +166,42 @@ ARGUMENTS = {
 def test_a_wrong_argument_is_told_before_any_call(pytester: pytest.Pytester) -> None:
     fixtures = "qnn_backend, qnn_context, qnn_graph, shared_buffer, guarded_memory, run_memory, run_delegate"
     _told(pytester, "", ARGUMENTS, fixtures, "buffer = shared_buffer(8)")
+
+
+DEAD = """
+from pytest_qnn.memory_steps import ContextCreate, Deregister, Descriptor, Execute, Prepare, Register
+
+REGISTERED = ContextCreate("c"), Alloc("b", 8), Register("c", (Descriptor("b", SHAPE),), ("h",))
+STALE = Binding("handle", "h")
+STEPS = *REGISTERED, Prepare("g", "c"), Deregister(("h",)), Execute("g", (STALE, STALE, STALE))
+
+def test(run_memory):
+    trace = run_memory(MemoryCase(STEPS))
+    assert trace.death is None
+"""
+
+
+def test_an_author_is_told_how_and_where_a_process_died(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HEAD + DEAD)
+    backend = "--qnn-backend=mutant:drg-crashes-on-stale"
+    result = pytester.runpytest("-p", "no:cacheprovider", "-vv", "--qnn-sandbox=fork", backend)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "> *assert trace.death is None",
+            "E  *the process died of * (in QnnGraph_execute, step 5 (Execute *))",
+            "E  *calls, by step",
+            "E  *5: QnnGraph_execute did not return",
+        ]
+    )
+
+
+def test_what_else_is_none_or_not_is_compared_as_pytest_does(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_a():\n    assert 1 is None\n\ndef test_b():\n    assert [1] == [2]\n")
+    result = pytester.runpytest("-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(
+        ["E  *assert 1 is None", "E  *assert [[]1] == [[]2]", "E  *At index 0 diff: 1 != 2"]
+    )
 
 
 def test_an_interpreter_of_a_derived_class_is_one(pytester: pytest.Pytester) -> None:
