@@ -7,6 +7,7 @@ import pytest
 from pytest_qnn.qnn import live as live_memory
 from pytest_qnn.qnn import target as qnn_target
 from pytest_qnn.tflite import live, target
+from pytest_qnn.tflite.runner.delegates import NoDelegate
 
 SHARED = (live, live_memory, target, qnn_target)
 """Loaded before any test, so that the pytest runs in this process share these modules and their classes."""
@@ -202,6 +203,20 @@ def test_what_else_is_none_or_not_is_compared_as_pytest_does(pytester: pytest.Py
     result.stdout.fnmatch_lines(
         ["E  *assert 1 is None", "E  *assert [[]1] == [[]2]", "E  *At index 0 diff: 1 != 2"]
     )
+
+
+def test_a_plugin_that_makes_no_delegate_is_told_in_one_sentence(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_made(_: object) -> None:
+        raise NoDelegate("tflite_plugin_create_delegate of libmine.so returned NULL: it has no options")
+
+    monkeypatch.setattr(live.DelegateChain, "__call__", none_made)
+    pytester.makepyfile("def test(delegate):\n    pass\n")
+    result = pytester.runpytest("-p", "no:cacheprovider")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["--tflite-delegate: * of libmine.so returned NULL: it has no options"])
+    result.stdout.no_fnmatch_line("*.py:[0-9]*")
 
 
 def test_an_interpreter_of_a_derived_class_is_one(pytester: pytest.Pytester) -> None:
