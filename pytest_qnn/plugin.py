@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource  # noqa: F401 - before a user's folder with a module of this name comes first on the path
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -98,7 +98,7 @@ def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
 
 def _reader(config: pytest.Config) -> Callable[..., opts.Options]:
     """What reads the options, given what else there is beside the command line and the ini file."""
-    ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
+    ini = {one.ini: _of_ini(config, one.ini, is_list=one.kind == "list") for one in opts.DECLARED}
     folder = config.inipath.parent if config.inipath else config.rootpath
     command_line = vars(config.option)
     overridden = {text.partition("=")[0].strip() for text in config.getoption("override_ini", None) or ()}
@@ -114,6 +114,19 @@ def _reader(config: pytest.Config) -> Callable[..., opts.Options]:
             raise forms.BadOption(f"{error} ({name} in {config.inipath})") from None
 
     return read
+
+
+def _of_ini(config: pytest.Config, name: str, *, is_list: bool) -> Any:
+    """A value of the ini file. In TOML it may be a number, a truth value or a list, where text is meant.
+
+    Raises BadOption.
+    """
+    value = config.getini(name)
+    if is_list or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return str(value).lower()
+    raise forms.BadOption(f"{name} in {config.inipath}: a text in quotes is wanted, not {value!r:.80}")
 
 
 def _expected(options: opts.Options) -> Expected | None:

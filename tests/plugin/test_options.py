@@ -27,6 +27,9 @@ def parse(
     return opts.read(vars(parser.parse_args(arguments)), ini or {}, folder, case_file)
 
 
+NATIVE_TOML = pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest before 9 reads no such table")
+
+
 def test_a_page_needs_jinja2_and_a_run_says_so_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -125,6 +128,42 @@ def test_ini_twins_are_read_from_the_ini_file(pytester: pytest.Pytester) -> None
     pytester.makepyfile("def test_other(): pass")
     result = pytester.runpytest_inprocess("--strict-config")
     result.stdout.fnmatch_lines(["qnn: *delegate reference + xnnpack*seed 5, profile quick"])
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("pyproject.toml", "[tool.pytest.ini_options]"),
+        pytest.param("pyproject.toml", "[tool.pytest]", marks=NATIVE_TOML),
+        pytest.param("pytest.toml", "[pytest]", marks=NATIVE_TOML),
+    ],
+)
+def test_values_of_a_toml_file_are_texts_and_lists_of_texts(
+    pytester: pytest.Pytester, name: str, table: str
+) -> None:
+    text = 'qnn_timeout = "3"\nqnn_strict = "true"\nqnn_rule = ["REG-01", "REG-06"]\n'
+    pytester.path.joinpath(name).write_text(f"{table}\n{text}")
+    pytester.makepyfile("def test(): pass")
+    result = pytester.runpytest("-p", "no:cacheprovider", "-W", "error")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["qnn: *, rule REG-01 REG-06*"])
+
+
+@pytest.mark.skipif(pytest.version_tuple >= (10,), reason="pytest 10 refuses them itself")
+@pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
+def test_other_values_of_a_toml_file_are_read_or_refused_in_one_sentence(pytester: pytest.Pytester) -> None:
+    table = "[tool.pytest.ini_options]\n"
+    pytester.makepyprojecttoml(f"{table}qnn_timeout = 3\nqnn_strict = true\nqnn_seed = 7\n")
+    pytester.makepyfile("def test(): pass")
+    read = pytester.runpytest("-p", "no:cacheprovider")
+    read.assert_outcomes(passed=1)
+    read.stdout.fnmatch_lines(["qnn: *seed 7*"])
+    pytester.makepyprojecttoml(f'{table}qnn_backend = ["reference"]\n')
+    refused = pytester.runpytest("-p", "no:cacheprovider")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(
+        ["ERROR: qnn_backend in *pyproject.toml: a text in quotes is wanted, not [[]'reference'[]]"]
+    )
 
 
 def test_an_ini_value_of_the_wrong_form_is_a_usage_error(pytester: pytest.Pytester) -> None:

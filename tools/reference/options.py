@@ -21,6 +21,10 @@ ini file, and the command line wins; relative paths in an ini file are relative 
 `--option=value`: pytest takes a path that stands alone for a place to look for tests. A wrong value ends the
 run in one sentence before any test.
 
+In a TOML file (`[tool.pytest.ini_options]`; from pytest 9 on also `[tool.pytest]` and `pytest.toml`) a value
+is text in quotes, numbers and `true` too, and several values are a list of texts: `qnn_timeout = "3"`,
+`qnn_rule = ["REG-*"]`.
+
 """
 _TAIL = """
 ## Markers
