@@ -70,6 +70,8 @@ class Gatherer:
         """Let what ends a run interrupt it as Ctrl-C does, where a report is to be written nonetheless."""
         for number in _ENDING if self.session.options.reports else ():
             self._take_signal(number, signal.SIG_DFL)
+        if self.session.options.given:  # before anything of a target is there to be looked at
+            self._take_signal(signal.SIGINT, signal.default_int_handler)
 
     def _take_signal(self, number: signal.Signals, usual: Any) -> None:
         """Have a signal interrupt the run, until its end.
@@ -84,7 +86,7 @@ class Gatherer:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
         """Let Ctrl-C end a run about a target, also inside a C callback, and take no report from it."""
-        if self.session.expected or self.session.options.given:
+        if self.session.expected:
             self._take_signal(signal.SIGINT, signal.default_int_handler)
 
     @pytest.hookimpl(tryfirst=True)
