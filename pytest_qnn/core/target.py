@@ -72,9 +72,10 @@ class Control(NamedTuple):
     hung: str = ""
     """The rule that owns a hang in it; empty: it is owned as any death is."""
     heap: bool = False
-    """Blocks of memory are looked at: of deaths it tells those that `Evidence.is_of_heap`, and no others."""
+    """Blocks of memory are looked at: a misuse explains what it is a control of whether or not it ended the
+    control's process; of deaths it tells those that `Evidence.is_of_heap`, and no others."""
     shown: type[Violation] = Violation
-    """What is wrong in it; it says nothing of what else its owners may find."""
+    """The kind of violation that counts in it: what else its owners find explains nothing."""
 
     @property
     def judges(self) -> frozenset[str]:

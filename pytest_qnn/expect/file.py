@@ -55,7 +55,7 @@ class Expected(NamedTuple):
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-"""A date in quotes, which is one too: those that stand where it is to be written are easily kept."""
+"""A date in quotes is taken, too: entries are written with empty quotes, to be filled."""
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

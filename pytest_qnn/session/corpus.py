@@ -142,8 +142,6 @@ def _judged(target: Target[Any, Any], content: AnyCaseFile) -> Any:
     Raises:
         TargetLost: the target can carry out none.
     """
-    if content.rule not in rules.listed():
-        return None
     try:
         return engine.judge_case(rules.named(content.rule), target, content.case)
     except TargetLost:

@@ -12,7 +12,8 @@ from pytest_qnn.state import Session
 def told(session: Session, death: Death) -> list[str]:
     """A line that says how a process died and where, as a finding does, then what was left of it."""
     violation, left = died(death), death.evidence
-    for target in list(session.targets.values())[:1]:  # of whichever half: libraries' frames are named alike
+    target = next(iter(session.targets.values()), None)  # of either half: libraries' frames are named alike
+    if target is not None:
         left = target.symbolised(left)
     said = f"{violation.seen} ({violation.where})" if violation.where else violation.seen
     return [printable(line) for line in (said, *crash.lines(left))]

@@ -85,7 +85,10 @@ class Gatherer:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Let Ctrl-C end a run about a target, also inside a C callback, and take no report from it."""
+        """Let Ctrl-C end a run about a target, also inside a C callback, and take no report from it.
+
+        Whether rules are judged where no target is named is known only when the tests were collected.
+        """
         if self.session.expected:
             self._take_signal(signal.SIGINT, signal.default_int_handler)
 
@@ -318,7 +321,7 @@ class Gatherer:
             json.dumps(encodable(report))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            said = "without what pytest_qnn_report adds, of which an implementation failed"
+            said = "an implementation of pytest_qnn_report failed, and what all of them add is left out"
             return [f"--qnn-report: {said}: {why}"]
         return []
 

@@ -95,9 +95,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     others = _completed_others(session, target, placed)
 
     def complete(verdict: Verdict) -> Verdict:
-        note = "; ".join(filter(None, (verdict.note, left_out)))
-        claimed = _as_claimed(session, rule, msgspec.structs.replace(verdict, note=note))
-        return _completed(session, target, claimed)
+        return _completed(session, target, _as_claimed(session, rule, _with_note(verdict, left_out)))
 
     return engine.Judged(_completed_anyway(complete, own), others)
 
@@ -181,9 +179,8 @@ def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> 
             ):
                 corpus.add(folder, content)
         except OSError as error:
-            why = f"the case could not be added to {folder}: {error.strerror or error}"
-            note = "; ".join(filter(None, (compared.note, why)))
-            compared = msgspec.structs.replace(compared, note=note)
+            note = f"the case could not be added to {folder}: {error.strerror or error}"
+            compared = _with_note(compared, note)
     return findings.keep(session, target, compared)
 
 
@@ -205,6 +202,11 @@ def _compared(
     note = "the process dies with this delegate only: with the reference in its place it does not"
     if also:
         note = "the process dies with the reference in the delegate's place, too"
+    return _with_note(verdict, note)
+
+
+def _with_note(verdict: Verdict, note: str) -> Verdict:
+    """The verdict, with one more note behind those that it has; empty: with none more."""
     return msgspec.structs.replace(verdict, note="; ".join(filter(None, (verdict.note, note))))
 
 

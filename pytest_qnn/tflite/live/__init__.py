@@ -18,10 +18,10 @@ from pytest_qnn.tflite.cases.delegate import Application, Fault
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.live.life import Life
-from pytest_qnn.tflite.live.placing import placed, runtime_of
+from pytest_qnn.tflite.live.placing import placed
 from pytest_qnn.tflite.runner.custom_buffers import CustomMemory, custom_memory, offering
 from pytest_qnn.tflite.runner.delegates import LiveDelegate, delegate_factory
-from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.runtime import Runtime, runtime_of
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PlanNode
 

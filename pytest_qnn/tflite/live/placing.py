@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Final, NamedTuple, Protocol, get_args
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,10 @@ from pytest_qnn.tflite.live.life import Life
 from pytest_qnn.tflite.observe.guard_pages import ALIGNMENT, Guarded
 from pytest_qnn.tflite.runner.custom_buffers import CustomMemory
 from pytest_qnn.tflite.runner.tensor_memory import SET, set_custom_allocation
-from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, RuntimeName, load_runtime
+from pytest_qnn.tflite.runtime.runtime import Runtime, runtime_of
 from pytest_qnn.tflite.runtime.state import context_of
 from pytest_qnn.tflite.trace import Access
 
-_RUNTIMES: Final = get_args(RuntimeName)[1:]
 _KEPT: Final = "_pytest_qnn_placed"
 """Attribute of an Interpreter: the memory of each tensor that was placed, which must outlive it."""
 
@@ -86,20 +85,6 @@ def placed(live: Any) -> dict[int, ClientMemory]:
     """The memory of each tensor that was placed."""
     kept: dict[int, ClientMemory] = getattr(live, _KEPT, {})
     return kept
-
-
-def runtime_of(live: Any) -> Runtime:
-    """The runtime of an interpreter, also of a class that is derived from the runtime's.
-
-    Raises:
-        RuntimeMissing: it is neither tflite_runtime's nor ai_edge_litert's.
-    """
-    __tracebackhide__ = True
-    for kind in type(live).__mro__:
-        package = kind.__module__.partition(".")[0]
-        if package in _RUNTIMES:
-            return load_runtime(package)
-    raise RuntimeMissing(f"an interpreter is one of {' or '.join(_RUNTIMES)}, and not {live!r:.80}")
 
 
 def _size_of(runtime: Runtime, live: Any, tensor: int) -> int:

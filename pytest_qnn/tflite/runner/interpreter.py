@@ -23,7 +23,7 @@ from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import Applied, EventKind, InterpreterSeen, PlanNode
 
 Action = Callable[[], object]
-THROWN = "MemoryError"
+THROWN = MemoryError.__name__
 """How the message begins of a call that std::bad_alloc has left."""
 
 

@@ -130,6 +130,22 @@ def load_runtime(name: RuntimeName | str = "auto") -> Runtime:
     )
 
 
+def runtime_of(interpreter: Any) -> Runtime:
+    """The runtime of an interpreter, also of a class that is derived from the runtime's.
+
+    Raises:
+        RuntimeMissing: it is neither tflite_runtime's nor ai_edge_litert's.
+    """
+    __tracebackhide__ = True
+    for kind in type(interpreter).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in _DISTRIBUTIONS:
+            return load_runtime(package)
+    raise RuntimeMissing(
+        f"an interpreter is one of {' or '.join(_DISTRIBUTIONS)}, and not {interpreter!r:.80}"
+    )
+
+
 def _installed(name: str) -> bool:
     try:
         return util.find_spec(name) is not None

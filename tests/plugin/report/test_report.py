@@ -363,7 +363,7 @@ def test_a_hook_that_fails_costs_what_it_would_have_added(
     pytester.makeconftest(f"def pytest_qnn_report(config, document):\n    {body}")
     result = run(pytester, ("REG-02",), "--qnn-report=out.json", "--qnn-report=out.html")
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
-    result.stdout.fnmatch_lines([f"--qnn-report: without what pytest_qnn_report adds, *: {said}"])
+    result.stdout.fnmatch_lines([f"--qnn-report: an implementation of pytest_qnn_report failed, *: {said}"])
     assert "Traceback" not in result.stderr.str()
     assert (judged_by_id(report())["REG-02"]["verdict"], report()["extra"]) == ("fail", {})
     assert "REG-02" in Path("out.html").read_text()
