@@ -90,5 +90,30 @@ FURTHER: dict[str, Fault] = {
             ("    while (i--) {\n", "    const int bad = i, is_last = i + 1 == size;\n    while (i--) {\n"),
         ),
     ),
+    "qnn-keeps-registrations-of-contexts": Fault(
+        "memory",
+        "QnnContext_free ends no registration of its context.",
+        "CTX-01",
+        "    if (each->owner == ended) {\n",
+        "    if (each->owner == ended && each->kind != kMemory) {\n",
+    ),
+    "qnn-keeps-descriptors": Fault(
+        "memory",
+        "Each registration keeps a duplicate of its client's descriptor for good.",
+        "DRG-10",
+        "MAP_SHARED, given->fd, 0)",
+        "MAP_SHARED, dup(given->fd), 0)",
+    ),
+    "qnn-closes-descriptors": Fault(
+        "memory",
+        "A registration closes its client's descriptor when it ends.",
+        "DRG-09",
+        "munmap(((Memory*)ended)->data, ((Memory*)ended)->length);\n",
+        "munmap(((Memory*)ended)->data, ((Memory*)ended)->length), close(((Memory*)ended)->fd);\n",
+        also=(
+            ("  (*made)->data = data;\n", "  (*made)->data = data;\n  (*made)->fd = given->fd;\n"),
+            ("  size_t length; /* of its mapping */\n", "  size_t length;\n  int fd;\n"),
+        ),
+    ),
 }
 """By name."""

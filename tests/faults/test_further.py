@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fast_run import later
 
 from benchmarks import blame
 from pytest_qnn.rules import catalogue
@@ -24,9 +25,24 @@ MEETING = {
     "qnn-takes-short-names": ("PRE-10", "PRE-11"),
     "qnn-cuts-names": ("PRE-10", "PRE-11"),
     "qnn-keeps-what-stands-before-a-middle": ("REG-08", "REG-22"),
+    "qnn-keeps-registrations-of-contexts": ("CTX-01", "REG-01", "QLEAK-02"),
+    "qnn-keeps-descriptors": ("DRG-10", "QLEAK-01", "QLEAK-02"),
+    "qnn-closes-descriptors": ("DRG-09", "QTHR-03", "QTHR-06", "OOM-05"),
 }
 """Rules whose cases meet a fault: its owner, and those that were accused of it before."""
+SLOW = {
+    "qnn-keeps-its-lock-in-register",
+    "qnn-keeps-its-lock-in-deregister",
+    "qnn-keeps-its-recursive-lock",
+    "qnn-keeps-registrations-of-contexts",
+    "qnn-keeps-descriptors",
+}
+"""Faults whose cases wait for seconds: for a hang, or for what is given back late."""
+OTHERWISE = {"qnn-keeps-registrations-of-contexts": "CTX-10"}
+"""The owner instead, if malloc gives each context the place of the one before: what that one has kept makes
+registrations of one buffer be refused, so that only buffers of their own show what is kept."""
 RARE = {
+    "qnn-keeps-registrations-of-contexts",
     "qnn-keeps-its-recursive-lock",
     "qnn-keeps-what-stands-before-a-middle",
     "qnn-takes-short-names",
@@ -36,11 +52,12 @@ RARE = {
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", [later(name) if name in SLOW else name for name in FURTHER])
 def test_a_fault_is_the_finding_of_its_owner_alone(name: str, tmp_path: Path) -> None:
     fault = FURTHER[name]
     library = faults.build(tmp_path, fault.subject, name, faults.replaced(name, fault))
     target = blame.open_library(library, fault.subject, fault.timeout)
     rules = [catalogue()[rule_id] for rule_id in MEETING[name]]
     found = blame.judged_by(rules, target, 1, whole=name in RARE)
-    assert (set(found.seen), found.unjudged) == ({fault.owner}, [])
+    assert set(found.seen) in ({fault.owner}, {OTHERWISE.get(name, fault.owner)})
+    assert not found.unjudged

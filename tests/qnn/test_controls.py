@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
-from pytest_qnn.core.verdict import FalseDeclaration, Retained, Unsupported, Violation
+from pytest_qnn.core.verdict import (
+    FalseDeclaration,
+    Measured,
+    Retained,
+    Unsupported,
+    Violation,
+    WrongOutput,
+    WrongRefusal,
+)
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
     Capability,
+    Churn,
     ContextCreate,
     ContextFree,
     ContextFromBinary,
@@ -33,6 +43,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Register,
     Resource,
+    ThreadCall,
 )
 from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.controls.calls import around, controls
@@ -343,7 +354,39 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
 
 def test_memory_that_is_wrong_spoils_all() -> None:
     spoiling = {each.owners[0] for each in of_types(CASE, died=False) if each.spoils}
-    assert spoiling == {"EXE-10", "CAP-02", "RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21"}
+    assert spoiling == {"EXE-10", "CAP-02", "RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21", "DRG-09"}
+
+
+@pytest.mark.parametrize(
+    ("what", "owners"),
+    [
+        ("register", ["DRG-10"]),
+        ("context", ["DRG-10", "CTX-01", "CTX-10"]),
+        ("refused", ["REG-28", "REG-28"]),
+        ("unread", []),
+    ],
+)
+def test_what_many_rounds_leave_behind_is_shown_by_a_few(what: Any, owners: list[str]) -> None:
+    case = MemoryCase((CONTEXT, Alloc("b0", 4096), Churn(what, "b0", "c0")))
+    measured = [each for each in of_types(case, died=False) if Measured in each.explains]
+    assert [owner for each in measured for owner in each.owners] == owners
+
+
+def test_what_contexts_keep_explains_later_calls() -> None:
+    lived = MemoryCase((CONTEXT, Lived("contexts", rounds=9)))
+    churned = MemoryCase((Alloc("b0", 4096), Churn("context", "b0")))
+    for case in (lived, churned):
+        found = [each for each in of_types(case, died=False) if each.explains == (WrongOutput, WrongRefusal)]
+        assert [(each.owners, each.spoils) for each in found] == [(("CTX-01",), True), (("CTX-10",), True)]
+
+
+def test_threads_and_refused_requests_have_controls_of_plain_registrations() -> None:
+    calls: tuple[ThreadCall, ...] = ("memRegister", "memDeRegister")
+    threads = Parallel("histories", threads=2, mem_type=1, calls=(calls, calls))
+    refused = FailedAllocation(("memRegister",), "memory", mem_type=1)
+    for step in (threads, refused):
+        owners = {each.owners[0] for each in of_types(MemoryCase((step,)), died=False)}
+        assert {"REG-01", "DRG-01", "DRG-09", "REG-24"} <= owners
 
 
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:

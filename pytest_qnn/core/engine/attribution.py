@@ -21,6 +21,7 @@ from pytest_qnn.core.verdict import (
     Crashed,
     FailedCall,
     Hung,
+    Measured,
     Retained,
     Violation,
     WrongOutput,
@@ -44,10 +45,11 @@ _MOST_CAUSES = 20
 """Causes of one owner that are kept for one rule."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
-_CONTROLLED = WrongOutput | WrongRefusal | WrongSuccess | Retained | Crashed | Hung
+_CONTROLLED = WrongOutput | WrongRefusal | WrongSuccess | Retained | Measured | Crashed | Hung
 """What is seen by whatever case meets it: a wrong output, what is left behind, the failure of a call and the
 death of a process. Any other violation is of what the rule itself looks for. A call that succeeds where it
-must not may have been given another thing than the case says."""
+must not may have been given another thing than the case says. Of what is measured few controls tell
+(`Control.explains`)."""
 
 
 class Cause(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core.target import Control, Resource
-from pytest_qnn.core.verdict import FalseDeclaration, Retained
+from pytest_qnn.core.verdict import FalseDeclaration, Measured, Retained, WrongOutput, WrongRefusal
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -40,9 +40,10 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
 from pytest_qnn.qnn.controls.executes import has_refused_execute, refused_executes
 from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
-from pytest_qnn.qnn.controls.left import counted
+from pytest_qnn.qnn.controls.left import churned, counted, kept_by_contexts
 from pytest_qnn.qnn.controls.registrations import (
     ENDED,
+    LEFT_ALONE,
     UNSUPPORTED,
     kept,
     plain_descriptors,
@@ -56,9 +57,9 @@ from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
 _BEHIND = ("EXE-10",)
-_SPOILING = (_BEHIND, ("REG-02",), ENDED, UNSUPPORTED)
+_SPOILING = (_BEHIND, ("REG-02",), ENDED, LEFT_ALONE, UNSUPPORTED)
 """Owners of bytes written where nobody gave memory, of handles that mean another memory than that of their
-descriptors, or none, and of calls without a memory API."""
+descriptors, or none, of descriptors that are closed, and of calls without a memory API."""
 _SESSION = (
     ("QnnInterface_getProviders", "IF-01"),
     ("QnnLog_create", "IF-11"),
@@ -99,8 +100,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
             of_memory = not any(isinstance(step, ContextCreate) for step in steps)
             made = MemoryCase(tuple(map(kept, steps)))
             yield Control(made, owners, spoils=of_memory or owners in _SPOILING)
-        for steps, owner in counted(case):
-            yield Control(MemoryCase(steps), (owner,), explains=(Retained,))
+        yield from _left(case)
         for key in _declared(case):
             yield Control(MemoryCase((Capability(key),) * 2), ("CAP-01",), explains=(FalseDeclaration,))
         return
@@ -134,6 +134,16 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     for (op, dtype), owners in (operators or {("ElementWiseAdd", "UFIXED_POINT_8"): ()}).items():
         yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), owners, _CALLS)
     yield from _refused(case, types)
+
+
+def _left(case: MemoryCase) -> Iterator[Control]:
+    """What calls leave behind, by what shows it: a later call, a look at the process, its growth."""
+    for steps, owner in kept_by_contexts(case):
+        yield Control(MemoryCase(steps), (owner,), spoils=True, explains=(WrongOutput, WrongRefusal))
+    for steps, owner in counted(case):
+        yield Control(MemoryCase(steps), (owner,), explains=(Retained,))
+    for steps, owner in churned(case):
+        yield Control(MemoryCase(steps), (owner,), explains=(Measured,))
 
 
 def _behind_handles(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:

@@ -9,6 +9,7 @@ import msgspec
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
+    Churn,
     ContextCreate,
     ContextFree,
     Deregister,
@@ -37,14 +38,49 @@ def counted(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     yield _between_looks((Alloc(f"b{n}", 4096), Free(f"b{n}")) for n in _NUMBERS), "RPC-11"
     yield (Alloc("b0", 4096), *_between_looks((ToFd("b0"),) for _ in _NUMBERS)), "RPC-06"
     yield _between_looks((Alloc(f"b{n}", 4096), ToFd(f"b{n}"), Free(f"b{n}")) for n in _NUMBERS), "RPC-11"
-    if not any(isinstance(step, Register | Lived) for step in case.steps):
-        return
-    yield (*_CONTEXT, *_between_looks(map(_given_back, _NUMBERS))), "DRG-10"
+    if any(isinstance(step, Register | Lived) for step in case.steps):
+        yield _registered_and_deregistered()
+        yield from _refused()
+        yield from _freed_contexts()
+
+
+def churned(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """The same for a case that is many rounds of them: what a few leave behind is their owner's."""
+    for step in case.steps:
+        if not isinstance(step, Churn):
+            continue
+        if step.what in ("register", "context"):
+            yield _registered_and_deregistered()
+        if step.what == "context":
+            yield from _freed_contexts()
+        if step.what == "refused":
+            yield from _refused()
+
+
+def kept_by_contexts(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """Contexts that are freed over their registrations, for a case that frees several so.
+
+    A registration that stays may make a later one of that memory be refused, or mean another context's: with
+    one buffer where each context has another address, with a buffer for each where they have one.
+    """
+    steps = (step for step in case.steps if isinstance(step, Lived | Churn))
+    if any(step.what in ("contexts", "context") for step in steps):
+        yield from _freed_contexts()
+
+
+def _registered_and_deregistered() -> tuple[tuple[AnyStep, ...], str]:
+    return (*_CONTEXT, *_between_looks(map(_given_back, _NUMBERS))), "DRG-10"
+
+
+def _refused() -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     batch = Register("c0", (PLAIN, WRONG), ("h0", "h1"))
     buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
     yield (*_CONTEXT, *buffers, *_between_looks((batch,) for _ in _NUMBERS)), "REG-28"
     again = Register("c0", (PLAIN,), ("h1",))
     yield (*registration(PLAIN), *_between_looks((again,) for _ in _NUMBERS)), "REG-28"
+
+
+def _freed_contexts() -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     yield (Alloc("b0", 4096), *_between_looks(_left(n, "b0") for n in _CONTEXTS)), "CTX-01"
     several = (step for number, buffer in enumerate(_BUFFERS) for step in _left(number, buffer))
     look = Observe(buffers=_BUFFERS)

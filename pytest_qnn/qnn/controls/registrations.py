@@ -17,6 +17,7 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    FailedAllocation,
     Fill,
     Free,
     Lived,
@@ -38,6 +39,8 @@ _REGISTERED = ("REG-01", "REG-17", "REG-27", "IF-09", "CAP-03")
 """Owners of a registration that fails: those after the first are about what each one shows."""
 _SEVERAL_PAGES = 3 * 4096 + 37
 ENDED = ("REG-21",)
+LEFT_ALONE = ("DRG-09",)
+"""The owner of what the end of a registration does to the client's memory and descriptor."""
 UNSUPPORTED = ("CAP-02",)
 """The owner of every memory call where key 1101 says that there is none."""
 PLAIN = Descriptor("b0", (1, 2, 2, 2))
@@ -87,7 +90,7 @@ def _right_registration(one: Descriptor) -> Iterator[Owned]:
         kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
         yield (*_CONTEXT, *kept), ("REG-20",)
         left = (Fill("b0"), Deregister(("h0",)), Read("b0", "fd"), Read("b0"))
-        yield (*registered, *left), ("DRG-09",)
+        yield (*registered, *left), LEFT_ALONE
     yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
 
 
@@ -224,8 +227,11 @@ def registration(one: Descriptor) -> tuple[AnyStep, ...]:
 
 
 def _registers(case: MemoryCase) -> bool:
+    """Whether anything registers memory: threads and calls that are refused their requests do, too."""
     return any(
-        isinstance(step, Register | Lived) or (isinstance(step, Churn) and step.what != "unread")
+        isinstance(step, Register | Lived)
+        or (isinstance(step, Churn) and step.what != "unread")
+        or (isinstance(step, Parallel | FailedAllocation) and step.mem_type != 0)
         for step in case.steps
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.target import Resource
-from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Property
 from pytest_qnn.qnn.cases.case import (
     MOST_REFUSED,
@@ -218,10 +218,10 @@ def _demand_as_without(found: Found, *, succeeded: bool) -> None:
     else:
         wrong = "there is an output less"
     calls, refused = " and ".join(amiss.calls), _described(step, seen, amiss.calls)
-    if succeeded:
-        raise Violation(f"an error of {calls}, or what it is for", wrong, f"{where}, {refused}")
-    again = f"{calls} and what follows as without a refusal, once it is made again with nothing refused"
-    raise Violation(again, wrong, f"{where}, {refused}")
+    wanted = f"an error of {calls}, or what it is for"
+    if not succeeded:
+        wanted = f"{calls} and what follows as without a refusal, once it is made again with nothing refused"
+    raise (FailedCall if amiss.failed else Violation)(wanted, wrong, f"{where}, {refused}")
 
 
 @rule(

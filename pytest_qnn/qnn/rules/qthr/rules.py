@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
 from pytest_qnn.qnn.cases.case import MemoryCase, Parallel, ThreadCall
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types
@@ -57,7 +57,7 @@ def _demand_nothing_failed(found: Iterator[tuple[str, Parallel, StepSeen]]) -> i
             if not code:
                 wrong = wrong_output(seen, step.dtype, "thread") or call
                 raise WrongOutput(f"every output is right, as it is alone: {AS_RAW}", wrong, where)
-            raise Violation("every call succeeds, as it does alone", f"{call} answers {named(code)}", where)
+            raise FailedCall("every call succeeds, as it does alone", f"{call} answers {named(code)}", where)
         count += step.threads * step.rounds
     return count
 
@@ -359,7 +359,7 @@ def qthr_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
         for call, code in seen.calls:
             answered = call if " " in call else f"{call} answers {named(code)}"
             wrong = wrong_output(seen, step.dtype, "thread") or answered
-            raise Violation("what is answered without other threads", wrong, where)
+            raise WrongOutput("what is answered without other threads", wrong, where)
         # How often the clock alone says; what a rule examined is the same in each run.
         if seen.counted(ThreadCounts).rounds:
             count += sum(map(len, step.calls))
