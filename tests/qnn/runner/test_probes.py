@@ -145,7 +145,7 @@ def test_rounds_that_leave_something_behind_are_counted() -> None:
     seen = carried_out(
         CONTEXT, Alloc("b0", 256), Churn("register", "b0", "c0", 30), target="mutant:leak-registrations"
     ).steps[-1]
-    assert seen.counted(GrowthCounts).fds == 30
+    assert seen.counted(GrowthCounts).heap >= 30 * 8192
 
 
 def test_rounds_stop_at_the_first_surprise() -> None:
