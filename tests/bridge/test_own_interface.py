@@ -233,7 +233,7 @@ def _pytest(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("prefix", ["", "direct:"])
+@pytest.mark.parametrize("prefix", first(["", "direct:"]))
 def test_the_documented_command_judges_a_library(tmp_path: Path, prefix: str) -> None:
     guides = Path(__file__).parents[2] / "docs" / "how-to"
     document = (guides / "custom-allocations.md").read_text(encoding="utf-8")

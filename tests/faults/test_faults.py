@@ -51,11 +51,10 @@ FEW = {
 """Rules that judge a fault: its owner, and those that were accused of it before."""
 SOON = (
     "qnn-dies-in-context-free",
-    "delegate-leaves-the-last",
     "delegate-writes-one-more",
     "qnn-writes-one-more",
 )
-"""In the fast run: a death, wrong values, memory beside a delegate's tensors and beside a backend's."""
+"""In the fast run: a death, memory beside a delegate's tensors and beside a backend's."""
 
 
 @needs_a_compiler

@@ -23,9 +23,7 @@ _OF_NUMBERS = ("NUM-02", "NUM-10", "PART-03", "PART-11", "DET-01", "ERR-04", "RS
 @pytest.mark.parametrize(
     ("name", "rules", "seed"),
     [
-        ("keeps-addresses", ("CTRL-01", "CTRL-03", "PREC-08"), 1),
         ("clears-at-its-end", ("ERR-04", "MEM-14"), 1),
-        ("requests-elements", ("PART-18", "RUN-01"), 1),
         ("uses-freed-work", ("MEM-03", "RUN-01"), 1),
         ("reads-freed-units", ("NUM-10", "PART-11"), 1),
         *(

@@ -30,7 +30,7 @@ def judged_by(name: str, folder: Path, rules: Sequence[str] = _RULES) -> dict[st
     return blamed(open_delegate_target([(str(built(name, folder)), {})], "auto", "fork", 5.0), rules)
 
 
-@pytest.mark.parametrize("name", first(_FEW, 3))
+@pytest.mark.parametrize("name", first(_FEW, 2))
 def test_its_owner_finds_it(tmp_path: Path, name: str) -> None:
     owner = REFUSED[name].owner
     assert failing(judged_by(name, tmp_path, (owner,))) == {owner}

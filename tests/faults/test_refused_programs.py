@@ -25,7 +25,7 @@ from tests.faults import faults
 from tests.faults.refused import REFUSED, built
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler (g++)")
-_FEW = ("context-throws", "execute-gives-up")
+_FEW = ("context-throws",)
 """A death, and an output; growth stands apart."""
 _SEEDS = (1, 2, 3)
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from fast_run import first
 
 from pytest_qnn.core.engine.checking import checked
 from pytest_qnn.core.verdict import Crashed, FailedCall
@@ -35,7 +36,7 @@ def built(folder: Path, *pieces: tuple[str, str]) -> Path:
     return faults.build(folder, "delegate", "thrown", source, beside=beside, libraries=("-lstdc++",))
 
 
-@pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])
+@pytest.mark.parametrize("runtime", first(["tflite_runtime", "ai_edge_litert"]))
 def test_an_exception_that_python_hears_of_is_a_call_that_failed(tmp_path: Path, runtime: str) -> None:
     """Nothing is looked at before the case: there the runtime's Python binding makes an error of it."""
     again = f"  static int prepared;\n  if (prepared++ == 1) out_of_range();\n{_PREPARED}"
@@ -47,7 +48,7 @@ def test_an_exception_that_python_hears_of_is_a_call_that_failed(tmp_path: Path,
     assert "IndexError: the third of two steps" in found.seen
 
 
-@pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])
+@pytest.mark.parametrize("runtime", first(["ai_edge_litert", "tflite_runtime"]))
 def test_an_exception_that_ends_the_process_is_told_as_one(tmp_path: Path, runtime: str) -> None:
     library = built(tmp_path, (_INVOKED, f"{_INVOKED}  if (node->user_data) out_of_range();\n"))
     case = DelegateCase(_PLAIN)

@@ -88,7 +88,7 @@ def test_a_deed_costs_its_case_and_nothing_else(tmp_path: Path, name: str) -> No
     assert left.children() == []
 
 
-@pytest.mark.parametrize("name", first(SPAWNED, 4))
+@pytest.mark.parametrize("name", first(SPAWNED, 2))
 def test_the_same_in_a_fresh_interpreter(tmp_path: Path, name: str) -> None:
     before = state()
     with opened(tmp_path, DEEDS[name], "spawn", SPAWN_LIMIT) as target:

@@ -40,7 +40,7 @@ def waiting(target: MemoryTarget) -> int:
     return supervised(target)[1][0]
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+@pytest.mark.parametrize("by", first([signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP], 2))
 def test_a_waiting_child_that_was_lost_is_replaced_and_not_charged_to_a_case(
     tmp_path: Path, by: signal.Signals
 ) -> None:

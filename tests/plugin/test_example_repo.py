@@ -101,8 +101,8 @@ def test_the_delegate_passes_every_rule_and_its_own_tests(
     assert status == 0
 
 
-DEAR = {"frees-twice"}
-"""Takes nine seconds: how a process dies is met by others."""
+DEAR = {"frees-twice", "claims-by-position", "writes-last-output-only"}
+"""Take nine seconds and more: deaths, and faults in children, are met by others."""
 
 
 def faults() -> Iterator[Any]:

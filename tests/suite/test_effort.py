@@ -39,7 +39,7 @@ def test_the_plan_was_made_again_since_a_rule_a_strategy_or_a_mutant_changed() -
     ("module", "line"),
     [
         later("tflite/cases/effects.py", "    SetInputs: _INTERPRETER,\n"),
-        ("tflite/cases/script.py", "    | SetInputs\n"),
+        later("tflite/cases/script.py", "    | SetInputs\n"),
         ("qnn/cases/case.py", "    | WholeSession\n"),
     ],
 )

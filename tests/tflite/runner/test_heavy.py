@@ -141,7 +141,7 @@ def judged_on_negs(target: DelegateTarget) -> Verdict:
     [
         later("IN_INVOKE", "return kError", Outcome.FAIL, "f"),
         ("IN_INVOKE", "{ memset(out->data, 0, out->bytes); return kOk; }", Outcome.FAIL, "w"),
-        ("IN_INVOKE", "abort()", Outcome.CRASH, "d"),
+        later("IN_INVOKE", "abort()", Outcome.CRASH, "d"),
         later("IN_KERNEL_PREPARE", "return kError", Outcome.PASS, "n"),
         later("IN_KERNEL_PREPARE", "abort()", Outcome.CRASH, "d"),
     ],
@@ -161,6 +161,7 @@ def test_what_goes_wrong_beside_others_is_found_alone(
         assert verdict.finding.where == "NEG float32 rank 7"
 
 
+@pytest.mark.full
 def test_of_many_that_go_wrong_some_are_not_tried_alone(tmp_path: Path) -> None:
     """Nothing is called covered then, and the rule fails by the others."""
     library = plugin(tmp_path, IN_CREATE=NAP, IN_INVOKE="{ memset(out->data, 0, out->bytes); return kOk; }")
