@@ -51,14 +51,14 @@ def everywhere() -> Iterator[Any]:
     """Each mutant in each place; delegates in the fast run on one runtime.
 
     All controls of a case that breaks its rule are run, a hundred or two: in the fast run for one mutant in
-    six.
+    twelve.
     """
     for mutant in table().values():
         for place in PLACES[mutant.subject]:
             later = mutant.subject == "delegate" and place != runtimes(mutant.name)[0]
             measured = [rule for rule in mutant.kills if rule in MEASURED][1:]
             rules = [rule for rule in mutant.kills if rule not in measured]
-            bare = turn(mutant.name) % 6 != 0
+            bare = turn(mutant.name) % 12 != 0
             if bare and not later:
                 yield in_one_place(mutant, place, rules, controls=False)
             yield in_one_place(mutant, place, rules, *[pytest.mark.full] * (later or bare))
