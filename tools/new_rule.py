@@ -181,8 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"{' and '.join(shown)}: fill in what says TODO or raises.\n"
         f"Try the rule:   pytest --pyargs pytest_qnn.conformance -k {test}\n"
         f"Try the mutant: python -m pytest_qnn.mutants --only /{rule_id} --update docs/measured/mutants.md\n"
-        "Then:           python -m pytest_qnn.rules --list; "
-        "python -m pytest_qnn.rules > docs/reference/rules.md\n"
+        "Then:           step 5 of walk 1 in CONTRIBUTING.md\n"
     )
     return 0
 
