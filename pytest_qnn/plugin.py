@@ -350,7 +350,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Send verdicts along with the test's report, also across processes; show an author's own lines."""
-    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+    if call.excinfo is not None and not item.config.getoption("fulltrace", default=False):
         from pytest_qnn.session import tracebacks
 
         tracebacks.hide(item, call.excinfo)

@@ -166,6 +166,13 @@ def test_all_frames_are_there_with_full_trace(pytester: pytest.Pytester) -> None
     assert "tflite/live/__init__.py:" in failed(pytester, body, "--full-trace")
 
 
+def test_a_test_may_fail_where_pytest_has_no_terminal(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test(): assert False")
+    # What the option --full-trace is of is not there.
+    result = pytester.runpytest("-p", "no:cacheprovider", "-p", "no:terminal")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
 def test_where_no_frame_is_the_authors_the_suites_are_shown(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
