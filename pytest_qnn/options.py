@@ -858,7 +858,7 @@ def _beside(value: str | list[str], folder: Path) -> str | list[str]:
     if isinstance(value, list):
         return [str(_beside(text, folder)) for text in value]
     proxy, tail = forms.unwrapped(value)
-    is_path = not value.startswith(VARIANTS) and (os.sep in tail or (folder / tail).is_file())
+    is_path = not value.startswith(VARIANTS) and (os.sep in tail or os.path.isfile(folder / tail))
     return f"{proxy}{folder / tail}" if is_path else value
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import os
 import random
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -174,7 +175,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.seed = forms.seed("--seed", given.seed)
     except forms.BadOption as error:
         parser.error(str(error))
-    if not given.folder.is_dir():
+    if not os.path.isdir(given.folder):
         parser.error(f"--folder: there is no folder {str(given.folder)!r}")
     if given.seed is None:
         given.seed = random.SystemRandom().randrange(2**32)

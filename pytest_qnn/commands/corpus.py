@@ -6,6 +6,7 @@ fingerprint: those that stand in the files, or with ``--run`` those that the cas
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         "--run", metavar="OPTIONS", help="carry the cases out on the target that these options of pytest name"
     )
     given = parser.parse_args(_joined(arguments))
-    if not given.folder.is_dir():
+    if not os.path.isdir(given.folder):
         return refuse("corpus", f"there is no folder {str(given.folder)!r}")
     try:
         superfluous = _superfluous(given.folder, given.run)

@@ -5,6 +5,7 @@ Importing this module loads nothing but the standard library.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import math
 import os
@@ -80,9 +81,9 @@ def library(flag: str, text: str | None, keywords: tuple[str, ...], *, elsewhere
         if not os.path.isabs(path):
             raise BadOption(f"{flag}: {path!r} is a path of the machine of --qnn-on, and must be absolute")
         return text
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise BadOption(f"{flag}: {path!r} is a folder, not a library")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
     return text
 
@@ -303,11 +304,23 @@ def file(flag: str, text: str | None) -> Path | None:
     return Path(text)
 
 
+def _can_be_a_name(flag: str, path: Path) -> None:
+    """Refuse what is not there and can never be. Raises BadOption."""
+    try:
+        os.lstat(path)
+    except ValueError:
+        raise BadOption(f"{flag}: {path.name!r} has a null byte in it, and no file's name has") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadOption(f"{flag}: {path.name!r} is too long for a file's name") from None
+
+
 def folder(flag: str, text: str | None) -> Path | None:
     """The absolute path of a folder that is there, or can be made."""
     if text is None:
         return None
     path = Path(text).absolute()
+    _can_be_a_name(flag, path)
     if os.path.exists(text) and not os.path.isdir(text):
         raise BadOption(f"{flag}: {text!r} is not a folder")
     if not os.path.exists(text) and not os.path.isdir(path.parent):
@@ -354,6 +367,7 @@ def report(flag: str, text: str, kinds: tuple[str, ...] = REPORT_KINDS) -> Path:
     path = Path(text).absolute()
     if path.suffix not in kinds:
         raise BadOption(f"{flag}: {text!r} does not end in {' or '.join(kinds)}")
+    _can_be_a_name(flag, path)
     if path.is_dir():
         raise BadOption(f"{flag}: {text!r} is a folder")
     if not path.parent.is_dir():

@@ -60,6 +60,15 @@ def test_a_target_with_a_wrong_option_is_refused_before_anything_runs(
     assert capsys.readouterr().err == "campaign: --qnn-matrix, a: '--nothing' is no option of pytest-qnn\n"
 
 
+def test_a_name_that_no_folder_can_have_is_refused_in_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        campaign.main(["m.toml", "--folder", "a" * 256])
+    assert ended.value.code == USAGE_ERROR
+    assert f"--folder: there is no folder '{'a' * 256}'" in capsys.readouterr().err
+
+
 def test_without_dask_there_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ void* tflite_plugin_create_delegate(char** keys, char** values, size_t count, vo
 }
 void tflite_plugin_destroy_delegate(void* delegate) {}
 """
+TOO_LONG = "a" * 256
+"""Of a file's name the system takes 255 bytes."""
 UNRELATED = "int answer(void) { return 42; }"
 NO_RUNTIME = """
 import sys
@@ -109,6 +111,20 @@ sys.meta_path[:] = [WithoutRuntimes(finder) for finder in sys.meta_path]
         (["--qnn-replay=gone.json"], "--qnn-replay: there is no file or folder 'gone.json'"),
         (["--qnn-replay=."], "--qnn-replay: the folder '.' holds no case.json"),
         (["--qnn-replay=a\0b"], "--qnn-replay: there is no file or folder 'a\\x00b'"),
+        (
+            [f"--qnn-backend={TOO_LONG}"],
+            f"--qnn-backend: '{TOO_LONG}' is not reference, and there is no such file",
+        ),
+        (
+            ["-o", f"qnn_backend={TOO_LONG}"],
+            f"--qnn-backend: '{TOO_LONG}' is not reference, and there is no such file",
+        ),
+        ([f"--qnn-report={TOO_LONG}.json"], f"--qnn-report: '{TOO_LONG}.json' is too long for a file's name"),
+        (
+            ["--qnn-report=a\0.html"],
+            "--qnn-report: 'a\\x00.html' has a null byte in it, and no file's name has",
+        ),
+        ([f"--qnn-corpus={TOO_LONG}"], f"--qnn-corpus: '{TOO_LONG}' is too long for a file's name"),
     ],
 )
 def test_an_option_of_the_wrong_form(pytester: pytest.Pytester, arguments: list[str], sentence: str) -> None:

@@ -118,6 +118,12 @@ def test_what_is_no_folder_is_refused(pytester: pytest.Pytester) -> None:
         assert refusal(result).startswith(f"--qnn-corpus: {said}")
 
 
+def test_the_command_refuses_a_name_that_no_folder_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a" * 256
+    assert commands.main(["corpus", name]) == 2
+    assert capsys.readouterr().err == f"corpus: there is no folder '{name}'\n"
+
+
 def test_what_cannot_be_written_is_said(pytester: pytest.Pytester) -> None:
     Path("cases").symlink_to("/proc/self/nowhere/cases")
     _, rule = judged(pytester, MUTANT, "--qnn-corpus=cases")
