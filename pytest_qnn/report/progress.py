@@ -69,7 +69,8 @@ class Status:
     def text(self) -> str:
         """One line: rules done, findings, time left, and what is going on."""
         expected, done = len(self._session.expected), len(self._done)
-        red = sum(each.is_red(strict=True) for each in self._session.verdicts.values())
+        # A copy: where a thread looks, another may enter a verdict meanwhile, as of a worker that died.
+        red = sum(each.is_red(strict=True) for each in list(self._session.verdicts.values()))
         parts = [f"{done} of {expected} rules", f"{red} finding{'' if red == 1 else 's'}"]
         left = self._left(done, expected)
         return f"qnn: {', '.join([*parts, *left])}; {self._now()}"

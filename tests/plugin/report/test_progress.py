@@ -73,6 +73,17 @@ def test_the_text_says_how_far_it_is_and_what_goes_on(clock: Clock) -> None:
     assert status.text() == text
 
 
+def test_a_verdict_may_come_while_another_thread_looks(clock: Clock) -> None:
+    looked_at = session()
+
+    def is_red(*, strict: bool) -> bool:
+        looked_at.verdicts["memory", "libfoo.so", "REG-02"] = cast("Any", None)
+        return strict
+
+    looked_at.verdicts["memory", "libfoo.so", "REG-01"] = cast("Any", SimpleNamespace(is_red=is_red))
+    assert Status(looked_at, clock).text() == "qnn: 0 of 8 rules, 1 finding; between two rules"
+
+
 def test_before_the_first_test_the_target_is_learned(clock: Clock) -> None:
     status = Status(session(), clock)
     status.doing("learning libfoo.so")
