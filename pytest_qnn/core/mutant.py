@@ -60,11 +60,6 @@ def enter(mutant: Mutant) -> None:
     _TABLE[mutant.name] = mutant
 
 
-def entered() -> dict[str, Mutant]:
-    """The mutants entered so far, by name."""
-    return _TABLE
-
-
 def of_half(subject: Subject, apart: str = "") -> dict[str, Mutant]:
     """Those entered so far of one half, by name: those apart whose names begin so, or all others."""
     return {

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """One line of text for each choice, with the question: for the HTML page."""
-    return [f"{each['question']}: {each['answer']}" for each in found.get("choices", ())]
-
-
 def summary(found: Mapping[str, Any]) -> list[str]:
-    """The same on a line for each answer, with the points by name: for the terminal, which is narrower."""
+    """A line for each answer, with the points by name: for the terminal. The page has the questions."""
     grouped: dict[str, list[str]] = {}
     for each in found.get("choices", ()):
         grouped.setdefault(each["answer"], []).append(each["point"])

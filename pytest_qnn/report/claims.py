@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """The same in a few lines of text."""
+    """A few lines for the terminal; the page has tables of it."""
     text = [line for dtype in ("float32", "int8") for line in _of_type(dtype, found.get("claims", ()))]
     price = found.get("price")
     if price:
@@ -22,15 +22,6 @@ def lines(found: Mapping[str, Any]) -> list[str]:
             f"{sums['switches']} switches between CPU and kernels; left to the CPU: {_left(sums)}"
         )
     return text
-
-
-def sample_lines(found: Mapping[str, Any]) -> list[str]:
-    """A line for each sample graph: where a delegate cuts, and which nodes make it cut."""
-    return [
-        f"{number}: {sample['nodes']} nodes, {sample['kernels']} kernels, {sample['switches']} switches; "
-        f"left to the CPU: {_left(sample)}"
-        for number, sample in enumerate(found.get("partitioning", {}).get("samples", ()), 1)
-    ]
 
 
 def _left(counted: Mapping[str, Any]) -> str:

@@ -67,7 +67,6 @@ _PLACES: Final = """\
   void** data = calloc(owner->tensors_size, sizeof(void*));
   if (!data) return no_memory;
 """
-_STATICS: Final = "    if (tensor->type == kStatic) data[i] = tensor->data;\n"
 _COMPUTED: Final = "  if (!code) compute(owner, data);\n"
 _OUTSIDE: Final = _GIVE + _COMPUTED + _TAKE
 _PLACES_FREED: Final = "  free(data);\n  return code;\n"
@@ -107,7 +106,6 @@ _FILLED: Final = """\
   (*made)->data = data;
 """
 _MEMORY: Final = "typedef struct {\n  Object base;\n  dev_t device;\n  ino_t file;\n"
-_PROVIDED: Final = "static Interface provided = {"
 
 
 def _race(what: str, piece: str, by: str, *also: tuple[str, str]) -> Fault:

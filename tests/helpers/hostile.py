@@ -71,16 +71,6 @@ _BLOCK = "static char* block;__attribute__((constructor)) static void make(void)
 _UNBLOCK = "__attribute__((destructor)) static void unmake(void) { free(block); }"
 _QUIT = "__attribute__((destructor)) static void quit(void) { _exit(7); }"
 
-PARENT_OF = r"""
-static int parent_of(int pid) { /* by /proc/PID/stat */
-  char path[64]; int parent = 0;
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  FILE* file = fopen(path, "r");
-  if (file) { if (fscanf(file, "%*d (%*[^)]) %*c %d", &parent) != 1) parent = 0; fclose(file); }
-  return parent;
-}
-"""
-
 DEATHS = {
     "segv": Deed("*(volatile int*)8 = 0;", "signal", "SIGSEGV"),
     "abort": Deed("abort();", "signal", "SIGABRT"),

@@ -24,8 +24,8 @@ SPARE_POINTERS = 64
 ErrorHandle = c_uint64
 """Qnn_ErrorHandle_t: the code is in the low 16 bits, success is exactly 0."""
 
-_Int32P, _Uint32P, _Uint64P = POINTER(c_int32), POINTER(c_uint32), POINTER(c_uint64)
-_HandleP, _TextP, _FloatP, _Uint8P = POINTER(c_void_p), POINTER(c_char_p), POINTER(c_float), POINTER(c_uint8)
+_Int32P, _Uint32P = POINTER(c_int32), POINTER(c_uint32)
+_TextP, _FloatP, _Uint8P = POINTER(c_char_p), POINTER(c_float), POINTER(c_uint8)
 
 
 class Version(Structure):

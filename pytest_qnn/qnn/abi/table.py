@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from pytest_qnn.qnn.abi.layouts import (
@@ -18,7 +18,7 @@ from pytest_qnn.qnn.abi.layouts import (
 
 _P = c_void_p
 _OUT_HANDLE, _OUT_POINTER, _OUT_TEXT = POINTER(c_void_p), POINTER(c_void_p), POINTER(c_char_p)
-_OUT_U32, _OUT_U64, _OUT_I32 = POINTER(c_uint32), POINTER(c_uint64), POINTER(c_int32)
+_OUT_U32, _OUT_U64 = POINTER(c_uint32), POINTER(c_uint64)
 _EVENTS = POINTER(POINTER(c_uint64))
 _EXECUTE = (_P, TensorP, c_uint32, TensorP, c_uint32, _P, _P)
 _FROM_BINARY = (_P, _P, _P, _P, c_uint64, _OUT_HANDLE, _P)

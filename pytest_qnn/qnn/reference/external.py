@@ -43,7 +43,6 @@ _INCOMPATIBLE = frozenset(
     }
 )
 _PROPERTIES = ctypes.POINTER(ctypes.POINTER(layouts.ContextProperty))
-_INVALID = Error.MEM_ERROR_INVALID_ARGUMENT
 _MEMORY_FILES = ("/memfd:", "/dmabuf:", "/dev/ashmem", "/dev/dma_heap")
 """How the links of descriptors of shared memory begin in /proc."""
 

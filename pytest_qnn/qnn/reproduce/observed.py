@@ -10,8 +10,6 @@ import ctypes
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
@@ -319,8 +317,3 @@ def _process(step: case.Observe, seen: StepSeen, relations: _Relations) -> Itera
     yield "grown:memfds", counts.memfds - first.memfds
     for name, now in zip(step.buffers, counts.mapped, strict=False):
         yield f"mapped:{name}", now - relations.mapped.setdefault(name, now)
-
-
-def without_plain(trace: MemoryTrace) -> MemoryTrace:
-    """The trace of the case alone."""
-    return msgspec.structs.replace(trace, plain=(), facts=None)

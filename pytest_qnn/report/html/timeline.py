@@ -26,8 +26,8 @@ KINDS = {
 }
 """Attribute of `Alive` to what an object of it is called, in the order in which lanes are drawn."""
 _STEP = re.compile(r"\bstep (\d+)\b")
-GUTTER, COLUMN, LANE, TOP, BAR = 104, 40, 30, 30, 14
-"""Pixels: width of the names and of a step, heights of a lane, of the head and of a bar."""
+GUTTER, COLUMN, LANE, TOP = 104, 40, 30, 30
+"""Pixels: width of the names and of a step, heights of a lane and of the head."""
 _NARROW, _MANY = 14, 40
 """Width of a step where there are more than so many."""
 MOST_LANES = 40

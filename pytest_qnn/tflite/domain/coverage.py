@@ -30,13 +30,6 @@ LETTERS: Final = {
 """By what became of a cell: the letter for it in `CoverageRow.ranks`."""
 
 
-class Array(Protocol):
-    """`pytest_qnn.tflite.cases.arrays.Array`."""
-
-    def numpy(self) -> Any:
-        """The values."""
-
-
 class Seen(Protocol):
     """`pytest_qnn.tflite.trace.CellSeen`."""
 

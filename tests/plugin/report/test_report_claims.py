@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.report.claims import lines, sample_lines
+from pytest_qnn.report.claims import lines
 from pytest_qnn.tflite.facts import Claim, DelegateFacts, Sample
 from pytest_qnn.tflite.graph.combinations import GRID
 from pytest_qnn.tflite.learned import learned
@@ -70,7 +70,7 @@ def test_the_number_of_switches_counts_from_kernel_to_kernel_too() -> None:
 def test_each_sample_graph_is_told_apart_and_the_sums_are_theirs() -> None:
     found = _found("reference:many-partitions")
     sums = found["partitioning"]
-    assert len(sums["samples"]) == sums["graphs"] == len(sample_lines(found))
+    assert len(sums["samples"]) == sums["graphs"]
     for key in ("nodes", "kernels", "switches"):
         assert sum(sample[key] for sample in sums["samples"]) == sums[key]
     assert len({sample["switches"] for sample in sums["samples"]}) > 1

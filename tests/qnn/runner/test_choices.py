@@ -25,7 +25,7 @@ from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.worker import learn
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace
-from pytest_qnn.report.choices import lines, summary
+from pytest_qnn.report.choices import summary
 
 SUITE = """
 from pytest_qnn.plugin import Judge
@@ -123,12 +123,11 @@ def test_a_crash_is_an_answer_and_a_hang_is_the_last_question() -> None:
     assert choices(MemoryFacts(deaths=("all: SIGSEGV",)), run) == ()
 
 
-def test_choices_are_told_in_the_page_the_terminal_and_the_data() -> None:
+def test_choices_are_told_on_the_terminal_by_their_answers() -> None:
     asked = (Choice("p", "What then", "success", 0), Choice("q", "And then", "success", 0))
     found = {"choices": [msgspec.to_builtins(choice) for choice in asked]}
-    assert lines(found) == ["What then: success", "And then: success"]
     assert summary(found)[1:] == ["  success: p, q"]
-    assert (lines({}), summary({})) == ([], [])
+    assert summary({}) == []
 
 
 @pytest.mark.parametrize("workers", [pytest.param((), id="one-process"), later(("-n", "1"), name="xdist")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.hostile.matrix.action import Action, Expected, Moment
 
-_MEGABYTES = 1 << 20
-
 
 def _flood(
     name: str, what: str, c: str, expected: Expected = "pass", before: str = "", why: str = ""
