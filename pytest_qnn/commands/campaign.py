@@ -25,6 +25,7 @@ from pytest_qnn.options import Target, words_of
 from pytest_qnn.report import files, loaded
 from pytest_qnn.report.merge import merged, shards
 from pytest_qnn.session import matrix, pool
+from pytest_qnn.session.pytest_process import RunFailed
 
 _STATUS = (
     "Exit status: 0 or 1, the worst of the targets'; 2 a wrong command line or matrix, a shard that did not "
@@ -123,7 +124,7 @@ def _run(dask: Any, client: Any, tasks: Sequence[Task], given: argparse.Namespac
         try:
             files.replace(task.report(given.folder, given.shards), future.result())
         except (
-            pool.RunFailed,
+            RunFailed,
             OSError,
             dask.scheduler.KilledWorker,
             dask.client.FutureCancelledError,

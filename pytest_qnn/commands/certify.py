@@ -47,11 +47,9 @@ _PASSED = (
     f"{', '.join((*_TARGET, *_TARGET_TOO, *_GIVEN))}. "
     f"Options that make it a trial: {', '.join(_OWN)}."
 )
-_JUDGED = (0, 1)
-"""Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _INI = "pytest.ini"
 _UNWRITTEN = re.compile("--qnn-(report|certify): .* could not be written: ")
-"""Lines of pytest's that say why its exit status is none of `_JUDGED` though all rules were judged."""
+"""Lines of pytest's that say why its exit status is none of `JUDGED` though all rules were judged."""
 
 
 class _NotJudged(Exception):  # noqa: N818 - what is wrong is mostly what the user has named
@@ -69,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         with _as_it_was(folder, is_new=is_new):
             (folder / _INI).write_text("[pytest]\n", encoding="utf-8")
             status = _run(folder, _command(folder, passed))
-            if status not in _JUDGED:
+            if status not in pytest_process.JUDGED:
                 raise _NotJudged(f"the run ended with exit status {status}: {_last_line(folder)}")
     except _NotJudged as error:
         return refuse("certify", str(error))
@@ -177,7 +175,7 @@ def _command(folder: Path, passed: Sequence[str]) -> list[str]:
         *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_qnn.plugin", "-p", "no:cacheprovider"),
         # Not --rootdir, in which pytest replaces $VARIABLES: it is the folder of the ini file.
         *("-c", str(folder / _INI), "--noconftest", "-ra"),
-        *("--pyargs", "pytest_qnn.conformance", f"--qnn-seed={installed.seed}", *own, *passed),
+        *(*pytest_process.SUITE, f"--qnn-seed={installed.seed}", *own, *passed),
         f"--qnn-certify={folder / bundle.ANSWERS}",
         f"--qnn-report={folder / bundle.REPORT}",
     ]

@@ -20,6 +20,7 @@ from pytest_qnn.report import files, loaded
 from pytest_qnn.report.compare import text
 from pytest_qnn.report.compare.data import Comparison
 from pytest_qnn.report.compare.differences import compare
+from pytest_qnn.session.pytest_process import RunFailed
 
 _USAGE = """\
 python -m pytest_qnn compare [--json PATH.json] OLD.json NEW.json
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse(arguments)
     try:
         old, new = _reports(given)
-    except (loaded.BadReport, two_runs.RunFailed) as error:
+    except (loaded.BadReport, RunFailed) as error:
         return refuse("compare", str(error))
     comparison = compare(old, new)
     before = "pytest " if given.run else ""

@@ -12,17 +12,11 @@ from pytest_qnn.core.printable import printable, shell_line
 from pytest_qnn.report import loaded
 from pytest_qnn.report.loaded import Report
 from pytest_qnn.session import pytest_process
+from pytest_qnn.session.pytest_process import JUDGED, SUITE, RunFailed
 
-_SUITE = ("--pyargs", "pytest_qnn.conformance")
 _SEED = "--qnn-seed"
 _REPORT = "--qnn-report"
-_JUDGED = (0, 1)
-"""Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _STDERR = 2
-
-
-class RunFailed(Exception):  # noqa: N818 - the run failed, and not the suite in it
-    """One of the runs gave no verdicts; the text is the sentence that says which and how it ended."""
 
 
 def wrong_options(old: str, new: str, more: Sequence[str]) -> str:
@@ -73,9 +67,9 @@ def reports(old: str, new: str, more: Sequence[str]) -> tuple[Report, Report]:
 
 def _report(name: str, options: Sequence[str], path: Path) -> Report:
     """Run the suite, and read what it wrote. Raises RunFailed and BadReport."""
-    command = [sys.executable, "-m", "pytest", *_SUITE, *options, f"{_REPORT}={path}"]
+    command = [sys.executable, "-m", "pytest", *SUITE, *options, f"{_REPORT}={path}"]
     print(f"{name} run: {printable(shell_line(command[1:]))}", file=sys.stderr, flush=True)
     status = pytest_process.status(command, stdout=_STDERR)
-    if status not in _JUDGED:
+    if status not in JUDGED:
         raise RunFailed(f"the {name} run ended with exit status {status}: {shell_line(options)}")
     return loaded.read(path)

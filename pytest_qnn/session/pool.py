@@ -12,20 +12,14 @@ from pathlib import Path
 
 from pytest_qnn.core.printable import one_line
 from pytest_qnn.session import pytest_process
+from pytest_qnn.session.pytest_process import JUDGED, SUITE, RunFailed
 
 _START = (
     "import sys; from pytest_qnn.isolation.processes import die_with_parent; die_with_parent();"
     "import pytest; sys.exit(pytest.console_main())"
 )
 """A run ends with its worker, also with one that is killed: another one runs the shard again."""
-_SUITE = ("--pyargs", "pytest_qnn.conformance")
-_JUDGED = (0, 1)
-"""Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _LONGEST = 300
-
-
-class RunFailed(Exception):  # noqa: N818 - the run failed, and not the suite in it
-    """A run gave no verdicts; the text is the sentence that says how it ended."""
 
 
 def judge_shard(options: Sequence[str]) -> bytes:
@@ -42,10 +36,10 @@ def judge_shard(options: Sequence[str]) -> bytes:
     """
     with tempfile.TemporaryDirectory(prefix="pytest-qnn-shard-") as folder:
         report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
-        command = [sys.executable, "-c", _START, *_SUITE, *options, f"--qnn-report={report}"]
+        command = [sys.executable, "-c", _START, *SUITE, *options, f"--qnn-report={report}"]
         with log.open("wb") as file:
             status = pytest_process.status(command, stdout=file.fileno(), stderr=file.fileno(), cwd=folder)
-        if status not in _JUDGED:
+        if status not in JUDGED:
             said = log.read_text(errors="replace").strip().splitlines()
             raise RunFailed(
                 one_line(f"exit status {status}: {said[-1] if said else 'nothing was printed'}", _LONGEST)

@@ -10,10 +10,18 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
+SUITE = ("--pyargs", "pytest_qnn.conformance")
+"""Arguments that collect the suite."""
+JUDGED = (0, 1)
+"""Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _TIME_TO_END = 60.0
 """Seconds that an interrupted run has to end its processes."""
 _TIME_OF_ITS_OWN = 10.0
 """The same of a run that a terminal has interrupted together with this process, before it is told to end."""
+
+
+class RunFailed(Exception):  # noqa: N818 - the run failed, and not the suite in it
+    """A run gave no verdicts; the text is the sentence that says which and how it ended."""
 
 
 @contextlib.contextmanager
