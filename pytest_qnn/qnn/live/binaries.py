@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.qnn.abi.codes import (
-    EncodingDefinition,
     QuantizationEncoding,
     TensorMemType,
     TensorType,
@@ -22,7 +21,7 @@ from pytest_qnn.qnn.abi.codes import (
 from pytest_qnn.qnn.abi.layouts import Tensor
 from pytest_qnn.qnn.live.errors import QnnError
 from pytest_qnn.qnn.runner.binaries import SystemUnusable, of_binary
-from pytest_qnn.qnn.runner.client import array_of
+from pytest_qnn.qnn.runner.client import array_of, quantise
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.state import State
 
@@ -231,7 +230,7 @@ class LoadedGraph:
                 len(info.shape),
                 ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32)),
             )
-            _encode(v1.quantizeParams, info.encoding)
+            quantise(v1.quantizeParams, info.encoding)
             if isinstance(one, str):
                 if one not in state.handles:
                     raise ValueError(f"there is no memory handle {one}")
@@ -249,16 +248,6 @@ class LoadedGraph:
             raise ValueError(f"the buffer behind the memory handle {handle} is freed")
         data = ctypes.string_at(known.buffer.pointer + known.offset, info.nbytes)
         return np.frombuffer(data, info.dtype).reshape(info.shape)
-
-
-def _encode(parameters: Any, encoding: tuple[float, int] | None) -> None:
-    if encoding is None:
-        parameters.encodingDefinition = EncodingDefinition.UNDEFINED
-        parameters.quantizationEncoding = QuantizationEncoding.UNDEFINED
-        return
-    parameters.encodingDefinition = EncodingDefinition.DEFINED
-    parameters.quantizationEncoding = QuantizationEncoding.SCALE_OFFSET
-    parameters.scaleOffsetEncoding.scale, parameters.scaleOffsetEncoding.offset = encoding
 
 
 def _fitting(tensor: TensorInfo, value: npt.ArrayLike) -> Array:

@@ -23,7 +23,7 @@ from pytest_qnn.qnn.abi.layouts import OpConfig, OpConfigV1, Tensor, TensorP
 from pytest_qnn.qnn.abi.table import FUNCTIONS
 from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
 from pytest_qnn.qnn.cases.function_names import function_name
-from pytest_qnn.qnn.model.operators import QUANTIZATION, Encoding
+from pytest_qnn.qnn.model.operators import QUANTIZATION
 from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers, readable
 
 PACKAGE = b"qti.aisw"
@@ -250,7 +250,7 @@ def _template(op: QnnOp, dtype: QnnDType, shape: tuple[int, ...], terms: int = 0
     _describe(outputs[0].v1, b"output", TensorType.APP_READ, dtype, flat if flattened else same)
     for tensor, encoding in zip([*inputs, *outputs], encodings, strict=True):
         tensor.version = 1
-        _quantise(tensor.v1.quantizeParams, encoding if dtype == "UFIXED_POINT_8" else None)
+        quantise(tensor.v1.quantizeParams, encoding if dtype == "UFIXED_POINT_8" else None)
     return inputs, outputs, (same, flat)
 
 
@@ -262,7 +262,8 @@ def _describe(v1: Any, name: bytes, kind: TensorType, dtype: QnnDType, dimension
     v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
 
 
-def _quantise(parameters: Any, encoding: Encoding | None) -> None:
+def quantise(parameters: Any, encoding: tuple[float, int] | None) -> None:
+    """Have a tensor's parameters say scale and offset; None: that it has none."""
     if encoding is None:
         parameters.encodingDefinition = EncodingDefinition.UNDEFINED
         parameters.quantizationEncoding = QuantizationEncoding.UNDEFINED

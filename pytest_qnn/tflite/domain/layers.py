@@ -123,8 +123,8 @@ def _extent(length: int, window: int, stride: int, dilation: int, *, same_paddin
 class _Window:
     """How a window goes over an image."""
 
-    def __init__(self, cell: Cell, *, size: tuple[int, int] = (2, 3)) -> None:
-        self.size = {"tall": (3, 2), "flat": (1, 3)}.get(cell.form, size)
+    def __init__(self, cell: Cell) -> None:
+        self.size = {"tall": (3, 2), "flat": (1, 3)}.get(cell.form, (2, 3))
         self.same = cell.form != "valid"
         self.stride = {"stride": (2, 2), "uneven": (2, 1), "flat": (2, 1)}.get(cell.form, (1, 1))
         self.dilation = (2, 2) if cell.form == "dilation" else (1, 1)

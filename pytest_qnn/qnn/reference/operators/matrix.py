@@ -17,8 +17,8 @@ from pytest_qnn.qnn.reference.operators.values import Values
 from pytest_qnn.qnn.reference.operators.windows import padded, sliding
 
 
-def _with_bias(call: Call, result: Values, index: int = 2) -> Values:
-    bias = call.operand(index)
+def _with_bias(call: Call, result: Values) -> Values:
+    bias = call.operand(2)
     if bias is None:
         return result
     if bias.size not in (1, result.shape[-1]):
