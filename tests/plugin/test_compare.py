@@ -760,8 +760,12 @@ def test_a_wrong_command_line_has_status_2(
 def test_json_that_cannot_be_written_has_status_2(
     ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Path, _mode: str) -> None:
-        raise OSError(28, "No space left on device")
+    usual = Path.open
+
+    def full(self: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        if mode == "xb":
+            raise OSError(28, "No space left on device")
+        return usual(self, mode, *rest, **more)
 
     path = str(ran.folder / "old.json")
     monkeypatch.setattr(Path, "open", full)
