@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from pytest_qnn.core.printable import printable
+from pytest_qnn.core.printable import printable, write_out
 
 COMMANDS = {
     "campaign": "judge the targets of a matrix, in shards, on the workers of Dask",
@@ -66,21 +65,14 @@ class _NotShown(Exception):  # noqa: N818 - it is the user's disk that is full
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines; a reader who has gone away (``| head``) or was never there (``>&-``) is no error.
+    """Print lines; see `write_out`.
 
     Args:
         lines: printable, without their ends.
     """
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
-        sys.stdout.flush()
-    except OSError as error:
-        # Python flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise _NotShown(f"the output cannot be written: {error.strerror or error}") from None
+    why = write_out("".join(f"{line}\n" for line in lines))
+    if why:
+        raise _NotShown(f"the output cannot be written: {why}")
 
 
 def refuse(command: str, reason: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import string
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -114,3 +115,23 @@ def _in_octal(word: str) -> str:
 def said(error: BaseException) -> str:
     """What an error says, on one line; what is behind the first line of its message is in its traceback."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
+def write_out(text: str) -> str:
+    """Write to standard output; why that is not possible, and empty where it is done.
+
+    A reader who has gone away (``| head``) or was never there (``>&-``) is no error.
+
+    Args:
+        text: printable.
+    """
+    if sys.stdout is None:
+        return ""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # Python flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return "" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
+    return ""

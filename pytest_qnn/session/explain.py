@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 
 from pytest_qnn import rules
 from pytest_qnn.core import forms
+from pytest_qnn.core.printable import write_out
 from pytest_qnn.report.explain import page
 from pytest_qnn.session.selection import matched
 
@@ -28,19 +28,13 @@ def pages(texts: Sequence[str]) -> list[str]:
 
 
 def show(found: Iterable[str]) -> None:
-    """Print the pages; a terminal without UTF-8 or a reader who has gone away (``| head``) is no error.
+    """Print the pages; a terminal without UTF-8 is no error.
 
     Raises:
         pytest_qnn.core.forms.BadOption: they cannot be written.
     """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        sys.stdout.write("\n\n\n".join(found) + "\n")
-        sys.stdout.flush()
-    except OSError as error:
-        # Python flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            why = error.strerror or error
-            raise forms.BadOption(f"{FLAG}: the pages cannot be written: {why}") from None
+    why = write_out("\n\n\n".join(found) + "\n")
+    if why:
+        raise forms.BadOption(f"{FLAG}: the pages cannot be written: {why}")
