@@ -125,7 +125,7 @@ def _delegate(
         target=verdict.target,
         expected=finding.expected,
         seen=finding.seen,
-        runtime=target.provenance().get("runtime", "").split()[0] or "tflite_runtime",
+        runtime=target.provenance().get("runtime", "").partition(" ")[0] or "tflite_runtime",
     )
     try:
         return reproduce.files(case, found, said)
