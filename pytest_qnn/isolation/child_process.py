@@ -134,8 +134,24 @@ def fork(worker: Worker, folder: Path, fds_to_close: Iterable[int], pages: warm_
         finally:
             os.close(read_fd)
         slot.close_in_parent()
+        made = _watched(pid, slot, start_fd)
         undo.pop_all()
+        return made
+
+
+def _watched(pid: int, slot: wire.Slot, start_fd: int) -> ChildProcess:
+    """The child as the supervisor sees it.
+
+    Raises:
+        OSError: there is no descriptor to wait for its end with. Nobody would know of it: it is ended.
+
+    """
+    try:
         return ChildProcess(pid, slot, start_fd)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def _run_child(
@@ -194,5 +210,6 @@ def spawn(spec: str, folder: Path, warm: str) -> ChildProcess:
         # The status is collected by `ChildProcess.end`; Popen must not want it too.
         process.returncode = 0
         slot.close_in_parent()
+        made = _watched(process.pid, slot, start_fd)
         undo.pop_all()
-        return ChildProcess(process.pid, slot, start_fd)
+        return made

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import left
 import pytest
 from fast_run import first
 from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
 
-from pytest_qnn.isolation import processes
+from pytest_qnn.isolation import child_process, processes
+from pytest_qnn.isolation.worker import Worker
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 
@@ -195,3 +199,33 @@ def test_the_time_of_a_case_begins_with_its_request(tmp_path: Path) -> None:
     with opened(tmp_path, "usleep(500000)", limit=1.0) as target:
         time.sleep(1.2)  # the next child has been waiting longer than a case may take
         assert target.run(CASE).death is None
+
+
+class _Unasked:
+    """A target that no case is for."""
+
+    careful = False
+
+    def rehearse(self) -> None:
+        """Nothing to carry out."""
+
+
+@pytest.mark.parametrize("mode", ["fork", "spawn"])
+def test_a_child_that_cannot_be_watched_is_ended_and_leaves_nothing(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where no descriptor is left for its pidfd: it was forgotten, with its pipe and its memory."""
+
+    def refused(pid: int) -> None:
+        raise OSError(errno.EMFILE, f"no descriptor for {pid}")
+
+    monkeypatch.setattr(child_process, "ExitWatch", refused)
+    before = os.listdir("/proc/self/fd"), left.children()
+    ways = {
+        "fork": lambda: child_process.fork(cast("Worker", _Unasked()), tmp_path, (), ()),
+        "spawn": lambda: child_process.spawn("", tmp_path, ""),
+    }
+    with pytest.raises(OSError, match="no descriptor for"):
+        ways[mode]()
+    assert (os.listdir("/proc/self/fd"), left.children()) == before
+    assert "pytest-qnn-slot" not in Path("/proc/self/maps").read_text()
