@@ -44,7 +44,8 @@ _TAIL = """
 | status | when |
 |---|---|
 | 0 | nothing failed: every test passed, was skipped or failed as expected |
-| 1 | a test failed, the owner of a fault failed though it was not selected, a rule was not judged, the target supports less than was declared, or a known failure was not found |
+| 1 | a test failed, the owner of a fault failed though it was not selected, a rule was not judged, \
+the target supports less than was declared, or a known failure was not found |
 | 2 | the run was interrupted (Ctrl-C; SIGTERM and SIGHUP where `--qnn-report` is given) |
 | 3 | pytest or a plugin failed itself, or a report (or an answer for `--qnn-certify`) could not be written |
 | 4 | wrong usage, said in one sentence before any test |
