@@ -186,7 +186,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "CAP-04 REG-14 REG-21 REG-22",
         "each names the code of a bad descriptor of its kind, which may stand behind good ones",
     ),
-    "reg-leaks-fd": ("QLEAK-03", "what each failed registration leaves, many of them leave"),
     "reg-never-too-small": (
         "EXT-07 EXT-08 SHB-04 SHB-05 SHB-06",
         "no size is looked at, of whatever kind the memory is",

@@ -27,7 +27,9 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.numerics.bounds import expected_outputs
 from pytest_qnn.tflite.numerics.kernels import run_graph
+from pytest_qnn.tflite.numerics.precision import SINGLE
 from pytest_qnn.tflite.reproduce import frame
 from pytest_qnn.tflite.trace import DelegateTrace, ScriptSeen, ScriptTrace
 
@@ -80,9 +82,9 @@ def off_by(*units: float) -> DelegateTrace:
     return DelegateTrace(inputs=tuple(map(Array.of, inputs)), outputs=((Array.of(wrong),),))
 
 
-def written(trace: DelegateTrace, rule: str) -> dict[str, bytes]:
+def written(trace: DelegateTrace, rule: str, case: DelegateCase = ADDED) -> dict[str, bytes]:
     said = reproduce.Finding(rule, "Sentence.", "source", "a target", "this", "that", "fake_runtime")
-    return reproduce.files(ADDED, trace, said)
+    return reproduce.files(case, trace, said)
 
 
 def plan_of(files: dict[str, bytes]) -> dict[str, Any]:
@@ -98,6 +100,19 @@ def test_a_program_looks_at_an_element_that_the_rule_forbids() -> None:
     assert (look["index"], float(look["tolerance"])) == ([0], 0)
     with pytest.raises(reproduce.NotWritten, match="the outputs are right"):
         written(off_by(1, 0, 0, 0, 0, 0), "PART-01")
+
+
+def test_a_program_looks_at_an_element_that_is_not_rounded_to_the_nearest() -> None:
+    """All are within the unit that a single one may be off by."""
+    units = Tensor((256,), "int8", (1.0,), (0,)), Tensor((256,), "int8", (8 / 7.95,), (0,))
+    case = DelegateCase(Graph(units, (Node("RELU", (0,), (1,)),), (0,), (1,)))
+    inputs = inputs_of(case)
+    (right,) = expected_outputs(case.graph, inputs, SINGLE)
+    assert right.real is not None
+    down = Array.of(np.floor(right.real).astype(np.int8))
+    trace = DelegateTrace(inputs=tuple(map(Array.of, inputs)), outputs=((down,),))
+    look = plan_of(written(trace, "NUM-03", case))["look"]
+    assert (float(look["expected"]) - float(look["seen"]), float(look["tolerance"])) == (1, 0)
 
 
 @pytest.mark.parametrize(("failing", "place"), [(4, 4), (6, 6)])
