@@ -7,7 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kept import keep
 
-from pytest_qnn.core.verdict import Examined, Measured, Unsupported, Violation
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.verdict import Examined, Measured, Outcome, Unsupported, Violation
+from pytest_qnn.effort import profile
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -217,3 +219,11 @@ def test_nothing_read_is_nothing_examined() -> None:
     case = ScriptCase((GRAPH,), (Open("i0"),))
     found = catalogue()["THR-01"].check(case, ScriptTrace(steps=(ScriptSeen(),)))
     assert found == Examined(0, "outputs read on threads")
+
+
+@pytest.mark.parametrize("rule_id", ["THR-01", "THR-02"])
+def test_no_case_of_much_work_is_too_much_for_a_child_to_answer(rule_id: str) -> None:
+    """With three turns of eight outputs one gave 11 MB, and was judged in pytest's process only."""
+    target = keep(open_delegate_target([("reference", {})], RUNTIMES[0], "fork", 10.0))
+    verdict = judge(catalogue()[rule_id], target, profile("default"), seed=1)
+    assert (verdict.outcome, verdict.note) == (Outcome.PASS, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 import msgspec
@@ -35,6 +36,7 @@ from pytest_qnn.tflite.checks import scripts
 from pytest_qnn.tflite.checks.judging import line
 from pytest_qnn.tflite.checks.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.scales import MUCH_WORK
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.lifetimes import make_target
@@ -51,6 +53,8 @@ _TURNS = 3
 """Times that each thread sets inputs of its own, invokes and reads."""
 _INVOKES = 3
 """In a row, of each thread, where only what the last of them gives is read."""
+_ROOM = 8_000_000
+"""Bytes of contents in a trace: more than this and what is around it no child can answer."""
 _LARGE = (MUCH_WORK,) * 4
 """A quarter of the graphs: what computes for microseconds is hardly ever at work on two threads at once."""
 
@@ -69,10 +73,17 @@ def _side_by_side(case: DelegateCase, opening: list[AnyScriptStep]) -> ScriptCas
     Setting inputs and reading keep Python's lock for longer than most invokes take.
     """
     steps = [*opening, Parallel(tuple(_use(name, _seed(case, at, 0)) for at, name in enumerate(NAMES)))]
-    for turn in range(1, _TURNS):
+    for turn in range(1, _turns_in(case.graph)):
         steps += (SetInputs(name, _seed(case, at, turn)) for at, name in enumerate(NAMES))
         steps.append(Parallel(tuple((*(Invoke(name),) * _INVOKES, Read(name)) for name in NAMES)))
     return ScriptCase((case.graph,), tuple(steps))
+
+
+def _turns_in(graph: Graph) -> int:
+    """As many turns as a trace has room for: it has what each thread sets, and twice what each reads."""
+    tensors = [graph.tensors[index] for index in (*graph.inputs, *graph.outputs, *graph.outputs)]
+    turn = len(NAMES) * sum(4 * math.prod(tensor.shape) for tensor in tensors)
+    return max(1, min(_TURNS, _ROOM // max(1, turn)))
 
 
 def _seed(case: DelegateCase, thread: int, turn: int) -> int:
