@@ -176,7 +176,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.seed = forms.seed("--seed", given.seed)
     except forms.BadOption as error:
         parser.error(str(error))
-    if not os.path.isdir(given.folder):
+    if not os.path.isdir(given.folder):  # not pathlib's: see `forms`
         parser.error(f"--folder: there is no folder {str(given.folder)!r}")
     if given.seed is None:
         given.seed = random.SystemRandom().randrange(2**32)

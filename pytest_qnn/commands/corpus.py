@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         "--run", metavar="OPTIONS", help="carry the cases out on the target that these options of pytest name"
     )
     given = parser.parse_args(_joined(arguments))
-    if not os.path.isdir(given.folder):
+    if not os.path.isdir(given.folder):  # not pathlib's: see `forms`
         return refuse("corpus", f"there is no folder {str(given.folder)!r}")
     try:
         superfluous = _superfluous(given.folder, given.run)

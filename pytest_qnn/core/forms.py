@@ -1,6 +1,7 @@
 """The forms that option values may have. A value of another form raises `BadOption`, with one sentence.
 
-Importing this module loads nothing but the standard library.
+Importing this module loads nothing but the standard library. Whether there is what a path names is asked of
+os.path: it says False of one that is too long or has a null byte, where pathlib raises.
 """
 
 from __future__ import annotations
@@ -278,7 +279,6 @@ def case(flag: str, text: str | None) -> Path | None:
     """The path of a file that is there, or of a folder with a case.json."""
     if text is None:
         return None
-    # os.path says False of a path that is too long or has a null byte, where pathlib raises.
     if os.path.isdir(text):
         file = os.path.join(text, "case.json")
         if not os.path.exists(file):

@@ -46,7 +46,7 @@ FAULTS = {
     "wraps-around": Fault("units = 127.0f;", "units -= 256.0f;", "NUM-04", sandbox="off"),
     "truncates": Fault("(int8_t)(units + (units < 0.0f ? -0.5f : 0.5f))", "(int8_t)units", "NUM-03"),
     "frees-twice": Fault(
-        "  free(kernel->steps);", "  free(kernel->steps), free(kernel->steps);", "RUN-01", "crash"
+        "  free(kernel->steps);", "  free(kernel->steps), free(kernel->steps);", "MEM-15", "crash"
     ),
 }
 

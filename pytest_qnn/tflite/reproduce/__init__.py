@@ -262,7 +262,7 @@ def _first_mismatch(
             plan.steps.append(["read", "i", tensor, list(found.index)])
             if seen.numpy().shape != expected.value.shape:
                 return _shape(expected.value.shape, seen.numpy().shape)
-            # Of many that are not rounded to the nearest each is within its bound: its nearest is certain.
+            # Not rounded to the nearest, as many others are not, or out of its range: no bound allows it.
             within = abs(found.seen - found.expected) <= found.tolerance
             return _element(found.index, found.expected, 0.0 if within else found.tolerance, found.seen)
     raise NotWritten(_INSIDE)
