@@ -6,8 +6,8 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -294,7 +294,7 @@ def _table(system: str) -> Any:
     if system == "reference":
         made = ReferenceSystem()
         return _providers(made.get_providers, made)
-    if not Path(system).is_file():
+    if not os.path.isfile(system):
         raise SystemUnusable(f"there is no {LIBRARY} beside the backend")
     flaw = library_files.flaw(system)
     if flaw:

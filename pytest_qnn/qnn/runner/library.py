@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def open_library(path: str) -> QnnEntry:
         QnnUnusable: the file is missing, cut off or for another machine, is no library, is no QNN backend
             or yields no provider.
     """
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise QnnUnusable(f"the QNN backend library {path} does not exist")
     flaw = library_files.flaw(path)
     if flaw:

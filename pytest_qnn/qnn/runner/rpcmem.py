@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_qnn.core.forms import is_soname
@@ -90,7 +89,7 @@ def open_rpcmem(path: str) -> LibraryRpcmem:
     Raises:
         RpcmemUnusable: the file is missing, is no library or lacks a symbol.
     """
-    if not is_soname(path) and not Path(path).is_file():
+    if not is_soname(path) and not os.path.isfile(path):
         raise RpcmemUnusable(f"the rpcmem library {path} does not exist")
     flaw = "" if is_soname(path) else library_files.flaw(path)
     if flaw:

@@ -262,7 +262,7 @@ class LibraryFactory:
         self.path = spec.removeprefix(DIRECT)
         self.options = dict(options)
         self._refusals: tuple[ctypes.CDLL, Refusals] | None = None
-        if not Path(self.path).is_file():
+        if not os.path.isfile(self.path):
             raise DelegateUnusable(f"there is no delegate library {self.path}")
         flaw = library_files.flaw(self.path)
         if flaw:

@@ -29,9 +29,11 @@ def test_the_providers_that_are_not_null_are_found(tmp_path: Path) -> None:
     assert [each.contents.providerName for each in found] == [b"TINY"]
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["absent.so", "absent" * 50 + ".so"])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    """Also where no file can have the name, since it is longer than 255 bytes."""
     with pytest.raises(QnnUnusable, match=r"absent\.so does not exist$"):
-        open_library(str(tmp_path / "absent.so"))
+        open_library(str(tmp_path / name))
 
 
 def test_a_file_that_is_no_library_is_named_with_the_loaders_reason(tmp_path: Path) -> None:

@@ -134,9 +134,11 @@ def test_a_library_is_found_by_its_name_alone(tmp_path: Path) -> None:
     assert missing.startswith("libno-such.so cannot be loaded as a shared library: cannot open shared object")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["absent.so", "absent" * 50 + ".so"])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    """Also where no file can have the name, since it is longer than 255 bytes."""
     with pytest.raises(RpcmemUnusable, match=r"absent\.so does not exist$"):
-        open_rpcmem(str(tmp_path / "absent.so"))
+        open_rpcmem(str(tmp_path / name))
 
 
 def test_a_file_that_is_no_library_is_named(tmp_path: Path) -> None:

@@ -195,9 +195,11 @@ def test_xnnpack_takes_its_number_of_threads_and_nothing_else(runtime: Runtime) 
         delegate_factory("xnnpack", {"num_threads": "two"}, runtime)
 
 
-def test_a_delegate_library_that_is_missing_is_named(runtime: Runtime, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gone.so", "gone" * 80 + ".so"])
+def test_a_delegate_library_that_is_missing_is_named(name: str, runtime: Runtime, tmp_path: Path) -> None:
+    """Also where no file can have the name, since it is longer than 255 bytes."""
     with pytest.raises(DelegateUnusable, match=r"there is no delegate library .*gone\.so"):
-        delegate_factory(str(tmp_path / "gone.so"), {}, runtime)
+        delegate_factory(str(tmp_path / name), {}, runtime)
 
 
 def test_a_file_that_is_not_a_library_is_refused(runtime: Runtime, tmp_path: Path) -> None:
