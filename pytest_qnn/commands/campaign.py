@@ -84,7 +84,25 @@ def plan(given: argparse.Namespace) -> list[Task]:
         for number in range(1, given.shards + 1):
             own = (*common, *given.more, *words, f"--qnn-shard={number}/{given.shards}")
             tasks.append(Task(name, number, own, dict(entry.resources)))
+    _check_names(tasks, given.shards)
     return tasks
+
+
+def _check_names(tasks: Sequence[Task], of: int) -> None:
+    """Refuse a target whose report would be written over that of another one's shard. Raises BadOption."""
+    of_shards = {task.report(Path(), of): task for task in tasks}
+    for name in dict.fromkeys(task.target for task in tasks):
+        other = of_shards.get(_report(Path(), name))
+        if other is not None:
+            raise forms.BadOption(
+                f"{name} cannot be a target's name here: {name}.json is the report of shard "
+                f"{other.number}/{of} of {other.target}"
+            )
+
+
+def _report(folder: Path, target: str) -> Path:
+    """Where the merged report of a target is kept."""
+    return folder / f"{target}.json"
 
 
 @contextlib.contextmanager
@@ -144,7 +162,7 @@ def _merge(tasks: Sequence[Task], given: argparse.Namespace) -> int:
             found = merged.merge([shards.read(path) for path in paths])
         except loaded.BadReport as error:
             return refuse("campaign", str(error))
-        problems = files.write_all([given.folder / f"{name}.json"], found.document)
+        problems = files.write_all([_report(given.folder, name)], found.document)
         if problems:
             return refuse("campaign", problems[0].removeprefix("--qnn-report: "))
         show(map(printable, [f"{name}:", *lines(found), ""]))

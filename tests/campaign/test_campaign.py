@@ -60,6 +60,15 @@ def test_a_target_with_a_wrong_option_is_refused_before_anything_runs(
     assert capsys.readouterr().err == "campaign: --qnn-matrix, a: '--nothing' is no option of pytest-qnn\n"
 
 
+def test_a_target_called_like_the_report_of_a_shard_is_refused(tmp_path: Path) -> None:
+    """One of the two reports would be written over the other one."""
+    options = 'options = ["--qnn-backend=reference"]\n'
+    (tmp_path / "m.toml").write_text(f"[targets.a]\n{options}[targets.a-1-of-2]\n{options}")
+    with pytest.raises(BadOption, match=r"a-1-of-2\.json is the report of shard 1/2 of a$"):
+        campaign.plan(arguments(tmp_path))
+    assert len(campaign.plan(arguments(tmp_path, shards=3))) == 6
+
+
 def test_a_name_that_no_folder_can_have_is_refused_in_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
