@@ -48,6 +48,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     rpcmem: str = "emulated"
     fatal_calls: tuple[str, ...] = ()
     """Calls that were seen to end the process where a request of theirs is refused."""
+    only_aligned: bool = False
+    """An offset that is aligned for its elements only was seen to be refused, where one of a page was not."""
     deaths: tuple[str, ...] = ()
     """How the process died while more than this was to be learned; what is missing here is then unknown."""
 

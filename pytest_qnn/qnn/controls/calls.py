@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core.target import Control, Resource
-from pytest_qnn.core.verdict import FalseDeclaration, Measured, Retained, WrongOutput, WrongRefusal
+from pytest_qnn.core.verdict import (
+    FailedCall,
+    FalseDeclaration,
+    Measured,
+    Retained,
+    Violation,
+    WrongOutput,
+    WrongRefusal,
+)
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -37,14 +45,18 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     ThreadCall,
 )
+from pytest_qnn.qnn.cases.memory import CUSTOM
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, pages
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
 from pytest_qnn.qnn.controls.executes import has_refused_execute, refused_executes
-from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
+from pytest_qnn.qnn.controls.handles import ODD_OFFSETS, Owned, is_at_odd_offset, right_handles, uses_handles
 from pytest_qnn.qnn.controls.left import churned, counted, kept_by_contexts
 from pytest_qnn.qnn.controls.registrations import (
     ENDED,
     LEFT_ALONE,
+    PLAIN,
     UNSUPPORTED,
+    at_offset,
     kept,
     plain_descriptors,
     refused_calls,
@@ -94,12 +106,14 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     ``types``: Qnn_MemType_t of the memory that the target takes.
     """
     if not died:
+        yield from _at_odd_offsets(case)
         for steps, owners in _right(case, types):
             # Memory is what every registration is of; and a handle that means another memory, like any call
             # on it, may go wrong in any way.
             of_memory = not any(isinstance(step, ContextCreate) for step in steps)
             made = MemoryCase(tuple(map(kept, steps)))
-            yield Control(made, owners, spoils=of_memory or owners in _SPOILING)
+            shown = FailedCall if owners == ODD_OFFSETS else Violation
+            yield Control(made, owners, spoils=of_memory or owners in _SPOILING, shown=shown)
         yield from _left(case)
         for key in _declared(case):
             yield Control(MemoryCase((Capability(key),) * 2), ("CAP-01",), explains=(FalseDeclaration,))
@@ -134,6 +148,15 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     for (op, dtype), owners in (operators or {("ElementWiseAdd", "UFIXED_POINT_8"): ()}).items():
         yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), owners, _CALLS)
     yield from _refused(case, types)
+
+
+def _at_odd_offsets(case: MemoryCase) -> Iterator[Control]:
+    """A tensor at an offset that is aligned for its elements only, where one of a page is taken."""
+    descriptors = (each for step in case.steps if isinstance(step, Register) for each in step.descriptors)
+    if any(each.mem_type == CUSTOM and each.offset for each in descriptors):
+        refused = Control(MemoryCase(at_offset(pages(1))), ("SHB-07",))
+        odd = MemoryCase(at_offset(ELEMENT_BYTES[PLAIN.dtype]))
+        yield Control(odd, ODD_OFFSETS, presumes=refused, shown=FailedCall)
 
 
 def _left(case: MemoryCase) -> Iterator[Control]:
@@ -331,6 +354,8 @@ def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
     used = {(step.op, step.dtype) for step in case.steps if isinstance(step, Prepare)}
     threads = [step for step in case.steps if isinstance(step, Parallel)]
     used |= {(op, step.dtype) for step in threads for op in step.ops or (step.op,)}
+    if is_at_odd_offset(case):
+        return msgspec.structs.replace(facts, only_aligned=True)
     if has_refused_execute(case):
         return facts  # what is refused is wrong, whatever the operator is
     if any(isinstance(step, Register) for step in case.steps):

@@ -40,6 +40,12 @@ _OF_TYPE = {ION: ("ION-03",), CUSTOM: ("SHB-08",), DMA_BUF: ("DMA-04",)}
 """Owners of what goes wrong with memory of one type only."""
 
 
+ODD_OFFSETS = ("SHB-10",)
+"""Owner of refusals of offsets that are aligned for their elements only. Where one is taken, what is in
+memory is judged as at any other offset."""
+
+_ALIGNED = 64
+"""Bytes: what tensors of a shared buffer lie apart, where nothing else is said."""
 _MAKES_CONTEXTS = ContextCreate | ContextFromBinary | Lived
 
 
@@ -86,6 +92,12 @@ def shown(case: MemoryCase, plainest: int) -> Shown:
 def is_odd(one: Descriptor) -> bool:
     """Whether it has anything but a buffer of a kind that targets take."""
     return one.fd != "buffer" or one.size is not None or bool(one.null) or one.mem_type not in _OF_TYPE
+
+
+def is_at_odd_offset(case: MemoryCase) -> bool:
+    """Whether a tensor is at an offset that is aligned for its elements only."""
+    descriptors = (each for step in case.steps if isinstance(step, Register) for each in step.descriptors)
+    return any(each.mem_type == CUSTOM and each.offset % _ALIGNED for each in descriptors)
 
 
 def uses_handles(case: MemoryCase) -> bool:
@@ -150,7 +162,9 @@ def _in_one_buffer(run: _Run, has: Shown) -> Iterator[Owned]:
     if has.batch:
         yield run._replace(batch=True).steps(), ("SHB-09",)
         yield down._replace(batch=True).steps(), ("SHB-09",)
-    yield run._replace(layout="odd").steps(), ("SHB-10",)
+    odd = run._replace(layout="odd").steps()
+    yield odd, ODD_OFFSETS
+    yield odd, ("SHB-08",)
 
 
 def _of_use(run: _Run, has: Shown) -> Iterator[Owned]:
@@ -218,7 +232,7 @@ class _Run(NamedTuple):
     def _bytes(self) -> int:
         """Of each tensor, and to the next one in its buffer."""
         exact = nbytes(self.made.shape, self.made.dtype)
-        return exact if self.layout == "own" else -(-exact // 64) * 64
+        return exact if self.layout == "own" else -(-exact // _ALIGNED) * _ALIGNED
 
     def steps(self) -> tuple[AnyStep, ...]:
         """All of it, in a context of its own."""

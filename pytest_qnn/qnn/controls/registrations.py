@@ -226,6 +226,13 @@ def registration(one: Descriptor) -> tuple[AnyStep, ...]:
     return (*_CONTEXT, Alloc("b0", _size(one)), Register("c0", (one,), ("h0",)))
 
 
+def at_offset(offset: int) -> tuple[AnyStep, ...]:
+    """A tensor that begins there in a shared buffer, and is all of the rest of it."""
+    size = offset + nbytes(PLAIN.shape, PLAIN.dtype)
+    one = msgspec.structs.replace(PLAIN, mem_type=CUSTOM, offset=offset)
+    return (*_CONTEXT, Alloc("b0", size), Register("c0", (one,), ("h0",)))
+
+
 def _registers(case: MemoryCase) -> bool:
     """Whether anything registers memory: threads and calls that are refused their requests do, too."""
     return any(

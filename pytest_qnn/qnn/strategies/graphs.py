@@ -21,7 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
-from pytest_qnn.qnn.cases.sizes import PAGE, arity, io_inputs, nbytes
+from pytest_qnn.qnn.cases.sizes import PAGE, arity, io_inputs, nbytes, pages
 from pytest_qnn.qnn.strategies.history import FAR, MOST_SAVED
 from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape
 
@@ -156,6 +156,11 @@ def own_buffers(scene: Scene, tape: Tape, name: str, kind: int = ION) -> Memory:
     return Memory(handles, tuple(buffers), (0,) * len(buffers))
 
 
+def placed(scene: Scene, offset: int) -> int:
+    """The offset, or the first one of a page behind it where the target takes no others."""
+    return pages(offset) if scene.facts.only_aligned else offset
+
+
 def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0, *, far: bool = False) -> Memory:
     """One filled buffer for all tensors and ``spares`` more, in any order.
 
@@ -167,7 +172,7 @@ def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0, *, far: boo
     offsets = [0] * count
     end = scene.lead(touched=not far)
     for tensor in shuffled(tape, count):
-        offsets[tensor] = end + grain * tape.pick((0, 1, 3, 16, 29, 64))
+        offsets[tensor] = placed(scene, end + grain * tape.pick((0, 1, 3, 16, 29, 64)))
         end = offsets[tensor] + nbytes(made.shape, made.dtype)
     buffer = scene.alloc(end + tape.pick((0, 1, 64, 4099)))
     if scene.buffers[buffer] <= FAR:

@@ -55,6 +55,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
+from pytest_qnn.qnn.strategies.graphs import placed
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import ArrayCounts, MemoryTrace, ProcessCounts
@@ -76,8 +77,8 @@ _ROW = 8
 def _row(scene: Scene, tape: Tape) -> list[Descriptor]:
     """Descriptors of three to nine tensors of one buffer, each longer than the one before it."""
     lengths = [_ROW * (number + 1) for number in range(tape.pick((3, 8, 9, 8)))]
-    buffer = scene.alloc(sum(lengths))
-    offsets = itertools.accumulate(lengths, initial=0)
+    *offsets, end = itertools.accumulate((placed(scene, length) for length in lengths), initial=0)
+    buffer = scene.alloc(end)
     return [
         Descriptor(buffer, (length,), "UFIXED_POINT_8", MemType.CUSTOM, offset=offset)
         for length, offset in zip(lengths, offsets, strict=False)

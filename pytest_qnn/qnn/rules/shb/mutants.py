@@ -63,12 +63,22 @@ class _TrustsSize(ReferenceBackend):
             raise QnnError(INVALID)
 
 
-@faulty_backend("shb-rounds-offset", "Data is looked for at offsets that are rounded down to 64.", "SHB-10")
+@faulty_backend("shb-rounds-offset", "Data is looked for at offsets that are rounded down to 64.", "SHB-08")
 class _RoundsOffset(ReferenceBackend):
     """Registering looks at the offset that is given."""
 
     def locate(self, registration: Registration) -> int:
         return super().locate(registration) // 64 * 64
+
+
+@faulty_backend("shb-only-aligned", "Offsets that are no multiples of 64 are refused.", "SHB-10")
+class _OnlyAligned(ReferenceBackend):
+    """Whatever the elements of the tensor are."""
+
+    def check_fits(self, context: Context, request: Request) -> None:
+        if request.role not in ROLES and request.offset % 64:
+            raise QnnError(INVALID)
+        super().check_fits(context, request)
 
 
 @faulty_backend("shb-by-shape", "One offset gets a handle for each size.", "SHB-11")

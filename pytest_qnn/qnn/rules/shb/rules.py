@@ -41,6 +41,7 @@ from pytest_qnn.qnn.strategies.graphs import (
     load,
     one_buffer,
     output_of,
+    placed,
     read,
     register_all,
     rounds,
@@ -110,6 +111,8 @@ def _shared(scene: Scene, tape: Tape) -> Descriptor:
     spare = 4 * tape.below(1024)
     buffer = scene.alloc(nbytes(shape, dtype) + spare + scene.lead())
     offset = 4 * tape.below(1 + spare // 4) + scene.lead()
+    if scene.facts.only_aligned:
+        offset -= offset % PAGE
     return Descriptor(buffer, shape, dtype, CUSTOM, offset=offset)
 
 
@@ -225,7 +228,7 @@ def _uneven(scene: Scene, tape: Tape) -> None:
     gate=_GATE,
 )
 def shb_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Success at odd multiples of the element's size, and every tensor is found there."""
+    """Success at odd multiples of the element's size, and every tensor is found there (SHB-08 owns that)."""
     require_executed_memory(case, trace)
     require_type(trace, MemType.CUSTOM)
     because = "an offset is aligned when its elements are"
@@ -423,7 +426,7 @@ def _tensors_of_one_buffer(scene: Scene, tape: Tape, count: int) -> tuple[str, l
     shape, dtype = scene.tensor(tape)
     size = nbytes(shape, dtype)
     gap = 4 * tape.pick((0, 1, 5, 16))
-    step = size + gap
+    step = placed(scene, size + gap)
     lead = scene.lead() // (1 << 20) * (1 << 20)
     # A multiple of 2**32 is lost in 32 bits: there the second tensor lies on the first.
     second = lead if lead >= step else step
@@ -480,7 +483,7 @@ def shared_ends(facts: MemoryFacts) -> Cases:
         shape, dtype = scene.tensor(tape)
         grain = 4 if dtype == "FLOAT_32" else 1
         room = grain * tape.pick((0, 1, 64, 1024))
-        room += scene.lead()
+        room = placed(scene, room + scene.lead())
         buffer = scene.alloc(nbytes(shape, dtype) + room)
         fits = Descriptor(buffer, shape, dtype, CUSTOM, offset=room)
         beyond = grain * tape.pick((1, 2, 3, 4096, 1 << 20))
