@@ -84,7 +84,14 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     with session.recorded(rule):
         try:
             verdict, handed_over = with_owners(
-                rule, target, profile, seed, session.rule, session.expectations, tried
+                rule,
+                target,
+                profile,
+                seed,
+                session.rule,
+                session.expectations,
+                tried,
+                strict=session.options.strict,
             )
         except engine.Interrupted as stopped:
             item.stash[_FOUND] = placed = _placed(stopped.handed_over, block)
@@ -101,9 +108,16 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
 
 
 def with_owners(
-    rule: Rule[Any, Any, Any], target: Target[Any, Any], profile: Profile, seed: int, *rest: Any
+    rule: Rule[Any, Any, Any],
+    target: Target[Any, Any],
+    profile: Profile,
+    seed: int,
+    *rest: Any,
+    strict: bool = False,
 ) -> engine.Judged:
     """`engine.judge_with_owners`, with what was covered of the input domain.
+
+    ``strict``: a SHOULD that fails counts (``--qnn-strict``), also as the owner of what blocks the rule.
 
     Raises:
         Interrupted: as there; also where nothing more than the coverage could not be had.
@@ -111,12 +125,24 @@ def with_owners(
         TargetLost: as there.
     """
     verdict, handed_over = engine.judge_with_owners(rule, target, profile, seed, *rest)
+    verdict = _red_where_no_owner_is(verdict, handed_over, strict=strict)
     try:
         return engine.Judged(with_coverage(verdict, target, profile), handed_over)
     except Exception as error:
         if not handed_over:
             raise
         raise engine.Interrupted(error, handed_over) from error
+
+
+def _red_where_no_owner_is(verdict: Verdict, owners: Iterable[Verdict], *, strict: bool) -> Verdict:
+    """The verdict; where nothing was left to judge for findings that fail no run, it is not excused by these.
+
+    A MUST rule could else look at nothing since a SHOULD rule owns what went wrong, and the run ended with 0.
+    """
+    if not verdict.is_blocked or any(each.is_known or each.is_red(strict=strict) for each in owners):
+        return verdict
+    reason = f"{verdict.reason} only, whose finding fails no run: nothing was left to judge"
+    return msgspec.structs.replace(verdict, blocked_by=(), reason=reason)
 
 
 def _placed(verdicts: Iterable[Verdict], block: int) -> list[Verdict]:

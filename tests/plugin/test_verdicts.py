@@ -7,6 +7,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from msgspec.structs import replace
 from reports import judged_by_id
 
 from pytest_qnn.core import engine
@@ -234,3 +235,37 @@ def test_a_may_is_red_for_a_death_only(outcome: Outcome, *, red: bool, strict: b
     with pytest.raises((pytest.fail.Exception, pytest.xfail.Exception)) as ended:
         conclude(verdict, 1, strict=strict)
     assert ended.errisinstance(pytest.xfail.Exception) is not red
+
+
+@pytest.mark.parametrize(
+    ("owner", "arguments", "outcome"),
+    [
+        ("REG-02", (), {"skipped": 1}),  # a MUST: its own finding fails the run
+        ("REG-09", (), {"skipped": 1}),  # a SHOULD in which the process dies: likewise
+        ("REG-08", ("--qnn-strict",), {"skipped": 1}),
+        ("REG-08", (), {"failed": 1}),
+        ("REG-10", ("--qnn-strict",), {"failed": 1}),
+    ],
+)
+def test_a_rule_that_is_blocked_is_red_itself_where_its_owner_fails_no_run(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: str,
+    arguments: tuple[str, ...],
+    outcome: dict[str, int],
+) -> None:
+    usual = engine.judge_with_owners
+
+    def judge(rule: Any, *others: Any) -> engine.Judged:
+        verdict, _ = usual(rule, *others)
+        found, _ = usual(fake_suite.CATALOGUE[owner], *others)
+        blocked = replace(verdict, blocked_by=(owner,), reason=f"blocked by {owner}", finding=None)
+        return engine.Judged(blocked, (replace(found, found_by=rule.id),))
+
+    monkeypatch.setattr(engine, "judge_with_owners", judge)
+    result = run(pytester, ("REG-07",), "--qnn-report=out.json", *arguments)
+    result.assert_outcomes(**outcome)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    found = judged_by_id(json.loads(Path("out.json").read_text(encoding="utf-8")))
+    assert found["REG-07"]["reason"].startswith(f"blocked by {owner}")
+    assert found["REG-07"]["blocked_by"] == ([owner] if "skipped" in outcome else [])
