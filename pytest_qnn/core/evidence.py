@@ -38,6 +38,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     line: str = ""
     """``source.c:12``, where that is known."""
 
+    @property
+    def place(self) -> str:
+        """The text, with the line where that is known."""
+        return f"{self.text} at {self.line}" if self.line else self.text
+
 
 class Evidence(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Of a child that died. Empty is what it did not leave."""

@@ -21,10 +21,7 @@ def lines(evidence: Evidence, *, all_of_it: bool = False) -> list[str]:
         evidence: with the frames' texts.
         all_of_it: every line of it, else as many as fit on a terminal.
     """
-    frames = [
-        f"#{number:<2} {frame.text}" + (f" at {frame.line}" if frame.line else "")
-        for number, frame in enumerate(evidence.frames)
-    ]
+    frames = [f"#{number:<2} {frame.place}" for number, frame in enumerate(evidence.frames)]
     calls = [call.text if call.step < 0 else f"{call.step:>3}: {call.text}" for call in evidence.calls]
     stderr = evidence.stderr.splitlines()
     first = next((number for number, line in enumerate(stderr) if evidence.said in line), 0)

@@ -442,7 +442,7 @@ def _of_crash(verdict: Verdict) -> list[tuple[str, str]]:
     finding = verdict.finding
     if finding is None or not finding.evidence:
         return []
-    frames = (frame.text for frame in finding.evidence.frames[:_FRAMES])
+    frames = (frame.place for frame in finding.evidence.frames[:_FRAMES])
     return [("where", finding.where), ("seen", finding.seen), ("backtrace", "; ".join(frames))]
 
 

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from reports import judged_by_id
 
 from pytest_qnn.core import engine
+from pytest_qnn.core.evidence import Evidence, Frame
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
-from pytest_qnn.session.judging import conclude, rule_seed
+from pytest_qnn.session.judging import conclude, properties, rule_seed
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -235,6 +236,16 @@ def test_a_may_is_red_for_a_death_only(outcome: Outcome, *, red: bool, strict: b
     with pytest.raises((pytest.fail.Exception, pytest.xfail.Exception)) as ended:
         conclude(verdict, 1, strict=strict)
     assert ended.errisinstance(pytest.xfail.Exception) is not red
+
+
+def test_a_backtrace_in_a_junit_file_has_the_lines_of_the_source() -> None:
+    frames = (Frame("/lib.so", 18, "lib.so+0x12 (invoke+0x2)", "lib.c:9"), Frame("/lib.so", 1, "lib.so+0x1"))
+    verdict = Verdict(
+        rule="REG-03", area="REG", level=Level.MUST, sentence="", source="", subject="memory",
+        self_check=False, target="reference", outcome=Outcome.CRASH, examples=1, examined=0, what="",
+        seconds=0.0, seed=1, finding=Finding(expected="a", seen="b", evidence=Evidence(frames=frames)),
+    )  # fmt: skip
+    assert dict(properties(verdict))["backtrace"] == "lib.so+0x12 (invoke+0x2) at lib.c:9; lib.so+0x1"
 
 
 @pytest.mark.parametrize(
