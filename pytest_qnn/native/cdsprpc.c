@@ -1,13 +1,15 @@
 /* libcdsprpc.so emulated on memfd_create: shared memory with real descriptors, without a DSP.
  *
  * The contract is that of the upstream implementation (fastrpc, src/rpcmem_linux.c): rpcmem_to_fd knows exact
- * base pointers of live allocations only, rpcmem_free ignores what it does not know. The remote_register
- * functions are there because clients resolve them; they have nothing to do here.
+ * base pointers of live allocations only, rpcmem_free ignores what it does not know, and says so on standard error:
+ * the memory that its caller means stays allocated. The remote_register functions are there because clients resolve
+ * them; they have nothing to do here.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -74,13 +76,34 @@ EXPORT int rpcmem_to_fd(void* pointer) {
   return fd;
 }
 
+/* The live allocation with this address in it, and how far in it; NULL: there is none. With the lock. */
+static const struct block* around(const void* pointer, size_t* offset) {
+  for (const struct block* each = blocks; each; each = each->next) {
+    *offset = (uintptr_t)pointer - (uintptr_t)each->pointer;
+    if (*offset < each->size) return each;
+  }
+  return NULL;
+}
+
 EXPORT void rpcmem_free(void* pointer) {
+  char wrong[160] = "";
   pthread_mutex_lock(&lock);
   struct block** link = &blocks;
   while (*link && (*link)->pointer != pointer) link = &(*link)->next;
   struct block* found = *link;
-  if (found) *link = found->next;
+  if (found) {
+    *link = found->next;
+  } else if (pointer) {
+    size_t offset = 0;
+    const struct block* other = around(pointer, &offset);
+    if (other)
+      snprintf(wrong, sizeof wrong, "it is byte %zu of an allocation of %zu bytes at %p", offset, other->size,
+               other->pointer);
+    else
+      snprintf(wrong, sizeof wrong, "no live allocation has this address");
+  }
   pthread_mutex_unlock(&lock);
+  if (*wrong) fprintf(stderr, "emulated rpcmem: rpcmem_free(%p) frees nothing: %s\n", pointer, wrong);
   if (!found) return;
   munmap(found->pointer, found->size);
   close(found->fd);

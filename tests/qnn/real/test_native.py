@@ -195,6 +195,27 @@ def test_onnx_runtime_registers_shared_memory_at_offsets_and_lets_it_go(librarie
     assert found["all_freed"] == []
 
 
+def test_the_emulated_rpcmem_reports_wrong_frees(libraries: NativeReference) -> None:
+    """As in onnxruntime#23892, where a client freed another address than it had been given."""
+    frees = """
+import ctypes, sys
+rpcmem = ctypes.CDLL(sys.argv[1])
+rpcmem.rpcmem_alloc.restype = ctypes.c_void_p
+own = rpcmem.rpcmem_alloc(25, 1, 8192)
+print(own)
+for pointer in (None, own + 4096, own, own):
+    rpcmem.rpcmem_free(ctypes.c_void_p(pointer))
+"""
+    command = [sys.executable, "-c", frees, str(libraries.rpcmem)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    own = int(done.stdout)
+    said = "emulated rpcmem: rpcmem_free({:#x}) frees nothing: {}"
+    assert done.stderr.splitlines() == [
+        said.format(own + 4096, f"it is byte 4096 of an allocation of 8192 bytes at {own:#x}"),
+        said.format(own, "no live allocation has this address"),
+    ]
+
+
 def test_a_missing_compiler_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(native.BuildFailed, match=r"need a C compiler \(cc or gcc\), and there is none"):
