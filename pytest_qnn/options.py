@@ -472,12 +472,14 @@ def read(
     values = defaults.values | of_case | command.values
     _check_certified(values)
     given = command.given() | defaults.given()
+    backend = forms.library("--qnn-backend", values.get("qnn_backend"), ("reference",), elsewhere=elsewhere)
+    is_of_case = case.names_delegates and not command.names_delegates
+    is_named = "qnn_backend" in (command.values if is_of_case else defaults.values | command.values)
+    delegates = _delegates(command, case, defaults, files)
     return Options(
-        backend=forms.library(
-            "--qnn-backend", values.get("qnn_backend"), ("reference",), elsewhere=elsewhere
-        ),
+        backend=backend,
         rpcmem=forms.library("--qnn-rpcmem", values.get("qnn_rpcmem"), ("emulated",), elsewhere=elsewhere),
-        delegates=_delegates(command, case, defaults, files),
+        delegates=_on_backend(delegates, backend) if is_named else delegates,
         runtime=forms.choice("--tflite-runtime", values.get("tflite_runtime"), RUNTIMES, "auto"),
         precision=forms.choice(
             "--tflite-delegate-precision", values.get("tflite_delegate_precision"), PRECISIONS, "float32"
@@ -884,6 +886,16 @@ def _delegates(command: _Source, case: _Source, ini: _Source, files: frozenset[s
         chain = _parsed([*delegates, *options]) or DEFAULT_DELEGATES
     return tuple(
         (forms.library("--tflite-delegate", spec, forms.DELEGATES, elsewhere=command.elsewhere), options)
+        for spec, options in chain
+    )
+
+
+def _on_backend(chain: Delegates, backend: str) -> Delegates:
+    """The chain, where the suite's QNN delegate runs on this backend if its options name no other one."""
+    return tuple(
+        (spec, (*options, ("backend", backend)))
+        if spec == forms.QNN_DELEGATE and "backend" not in dict(options)
+        else (spec, options)
         for spec, options in chain
     )
 

@@ -320,6 +320,30 @@ def test_a_case_file_may_name_what_the_user_names_by_whatever_way(tmp_path: Path
     assert of_ini.delegates == ((str(tmp_path / "link.so"), ()),)
 
 
+def test_the_qnn_delegate_runs_on_the_backend_that_is_named(tmp_path: Path) -> None:
+    library, other = tmp_path / "lib.so", tmp_path / "other.so"
+    library.touch()
+    other.touch()
+    delegate, backend = "--tflite-delegate=qnn-reference", f"--qnn-backend={library}"
+    on_library = (("qnn-reference", (("backend", str(library)),)),)
+    assert parse(delegate, backend).delegates == on_library
+    assert parse(delegate, ini={"qnn_backend": "lib.so"}, folder=tmp_path).delegates == on_library
+    named = f"--tflite-delegate-option=backend={other}"
+    assert parse(delegate, named, backend).delegates == (("qnn-reference", (("backend", str(other)),)),)
+    chain = parse("--tflite-delegate=xnnpack", delegate, backend).delegates
+    assert chain == (("xnnpack", ()), *on_library)
+    assert parse(delegate).delegates == (("qnn-reference", ()),)
+
+
+def test_the_qnn_delegate_of_a_case_file_runs_on_its_own_backend(tmp_path: Path) -> None:
+    (tmp_path / "lib.so").touch()
+    case_file = ("--tflite-delegate=qnn-reference",)
+    of_ini = parse(ini={"qnn_backend": "lib.so"}, folder=tmp_path, case_file=case_file)
+    assert of_ini.delegates == (("qnn-reference", ()),)
+    replaced = parse(f"--qnn-backend={tmp_path / 'lib.so'}", case_file=case_file)
+    assert replaced.delegates == (("qnn-reference", (("backend", str(tmp_path / "lib.so")),)),)
+
+
 def test_an_rpcmem_may_be_a_name_that_the_loader_looks_for(tmp_path: Path) -> None:
     named = "--qnn-rpcmem=libcdsprpc.so"
     assert parse(named).rpcmem == "libcdsprpc.so"
