@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fast_run import later
+from fast_run import first, later
 from real_libraries import real_library
 
 from pytest_qnn import native
@@ -118,6 +118,16 @@ def test_a_program_that_cannot_load_the_library_ends_with_2(tmp_path: Path) -> N
     broken.write_text("no library")
     status, told = ended(tmp_path, "equal-ids", broken)
     assert (status, told.split(":")[0]) == (2, "cannot run")
+
+
+@pytest.mark.parametrize("name", first(ALLOCATIONS))
+def test_a_program_whose_operator_new_the_library_does_not_take_says_so(tmp_path: Path, name: str) -> None:
+    source, program = PROGRAMS / FOLDERS[name] / f"{name}.c", tmp_path / name
+    subprocess.run(["gcc", "-o", str(program), str(source), "-ldl"], check=True, timeout=60)
+    library = real_library(IR)
+    command = [str(program), str(library)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "gcc -rdynamic" in done.stdout) == (2, True), done.stdout
 
 
 @pytest.mark.full

@@ -47,5 +47,7 @@ void* _ZnamRKSt9nothrow_t(size_t size, void* nothrow) {
 /* Functions that are in no file, as those of a library in another language, ask for nothing that is counted. */
 static inline void find_library(void) {
   Dl_info found;
+  if (dlsym(RTLD_DEFAULT, "_Znwm") != (void*)_Znwm)
+    cannot("the library does not take this program's operator new: build it with gcc -rdynamic");
   whole_path = dladdr(table[kBackendCreate], &found) && found.dli_fname ? found.dli_fname : "";
 }
