@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fast_run import later
+from real_libraries import real_library
 
 from pytest_qnn import native
+from pytest_qnn.core.verdict import Violation
+from pytest_qnn.qnn.cases.case import ContextCreate, GetBinary, Inspect, MemoryCase, Prepare
+from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.live import qnn_session
-from pytest_qnn.qnn.reference.binaries import HEADER_SIZE, MAGIC
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
@@ -31,6 +36,8 @@ _CHAIN = Graph(
     inputs=(0, 1),
     outputs=(4,),
 )
+_KEY = b"bytecode_size\0"
+"""Where the options of the operator that stands for a binary begin: a vector, its length before it."""
 _UNUSED = ("libQnnIr.so", "libQnnLpai.so", "libQnnSaver.so")
 """What the plugin is linked with, besides the two libraries that it opens for HTP."""
 
@@ -58,7 +65,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found | {"LD_LIBRARY_PATH": f"{folder}:{_wheel()}"}
 
 
-def _compiled(graph: Graph, folder: Path, environment: dict[str, str]) -> tuple[bytes, str]:
+def _compiled(graph: Graph, folder: Path, environment: dict[str, str], *options: str) -> tuple[bytes, str]:
     """The one context binary in what the plugin makes of a model, and what it says."""
     model, out = folder / "model.tflite", folder / "compiled.tflite"
     model.write_bytes(emit(graph))
@@ -66,7 +73,7 @@ def _compiled(graph: Graph, folder: Path, environment: dict[str, str]) -> tuple[
     target = ["--soc_manufacturer=Qualcomm", "--soc_model=SM8650"]
     plugin = f"--libs={_wheel() / 'vendors' / 'qualcomm' / 'compiler'}"
     done = subprocess.run(
-        [*command, *target, plugin],
+        [*command, *target, plugin, *options],
         env=environment,
         capture_output=True,
         text=True,
@@ -75,9 +82,56 @@ def _compiled(graph: Graph, folder: Path, environment: dict[str, str]) -> tuple[
     )
     said = done.stdout + done.stderr
     data = out.read_bytes() if out.exists() else b""
-    (begin,) = [match.start() for match in re.finditer(MAGIC, data)] or pytest.fail(said)
-    (length,) = struct.unpack_from("<Q", data, begin + len(MAGIC))
-    return data[begin : begin + HEADER_SIZE + length], said
+    (begin, length) = _place_of_binary(data) or pytest.fail(said)
+    return data[begin : begin + length], said
+
+
+def _place_of_binary(data: bytes) -> tuple[int, int] | None:
+    """Where in a compiled model its binary is, and how long, as the options of its only operator say."""
+    flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
+    begin = data.find(_KEY)
+    if begin < 0:
+        return None
+    (length,) = struct.unpack_from("<I", data, begin - 4)
+    options = flexbuffers.GetRoot(data[begin : begin + length]).AsMap.Value
+    return options["bytecode_offset"], options["bytecode_size"]
+
+
+def _judge_memory_types(code: int, types: tuple[int, ...], given: int) -> None:
+    """OFF-01 of a binary whose graph has three IO tensors, which were made with this memory type.
+
+    Raises:
+        Violation: the binary has another one.
+    """
+    steps = (
+        ContextCreate("c"),
+        Prepare("g", "c", mem_types=(given,) * 3),
+        GetBinary("c", "f"),
+        Inspect("f"),
+    )
+    facts = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),), capabilities={202: 0})
+    seen = (StepSeen(0), StepSeen(0), StepSeen(0, values=(1, 1)), StepSeen(code, values=types))
+    catalogue()["OFF-01"].check(MemoryCase(steps), MemoryTrace(steps=seen, facts=facts))
+
+
+_DESCRIBE = """
+import os, sys
+from pytest_qnn.qnn.runner.binaries import describe
+from pytest_qnn.qnn.runner.sources import MemorySource
+with MemorySource(sys.argv[1], "emulated").open() as (entry, _), open(sys.argv[2], "rb") as file:
+    code, types, _ = describe(entry, file.read())
+    print(code, *types, flush=True)
+    os._exit(0)
+"""
+
+
+def _described(backend: str, binary: bytes, folder: Path) -> tuple[int, ...]:
+    """What the System interface beside a backend answers, and each tensor's memory type; in a child."""
+    file = folder / "binary"
+    file.write_bytes(binary)
+    command = [sys.executable, "-c", _DESCRIBE, backend, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return tuple(map(int, done.stdout.splitlines()[-1].split()))
 
 
 def _on_cpu(graph: Graph) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -123,3 +177,32 @@ def test_the_plugin_compiles_a_model_that_computes_what_litert_computes(
         # A step, since LiteRT's kernels multiply by scales of 31 bits; of floats as `ort_models`, "rounded".
         bound = 1 if values.dtype == np.int8 else 32 * 2.0**-24 * np.abs(values).max()
         assert apart.max() <= bound
+
+
+@pytest.mark.parametrize(
+    ("kind", "library"),
+    [
+        ("memhandle", ""),
+        later("raw", ""),
+        later("memhandle", "libQnnHtp.so"),
+        later("raw", "libQnnHtp.so"),
+    ],
+)
+def test_a_binary_of_the_plugin_has_the_memory_types_that_it_was_told(
+    kind: str, library: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Seed 001's option in a compiler: OFF-01 judges its binaries, of the reference and of libQnnHtp.so."""
+    backend = str(real_library(library)) if library else "reference"
+    if library:
+        beside = environment["LD_LIBRARY_PATH"].partition(":")[0]
+        stub = tmp_path / "stub"
+        stub.mkdir()
+        shutil.copy(Path(beside, "libQnnLpai.so"), stub)
+        environment = environment | {"LD_LIBRARY_PATH": f"{Path(backend).parent}:{stub}:{_wheel()}"}
+    option = f"--qualcomm_graph_io_tensor_mem_type={kind}"
+    binary, _ = _compiled(_CHAIN, tmp_path, environment, option)
+    code, *types = _described(backend, binary, tmp_path)
+    given = ("raw", "memhandle").index(kind)
+    _judge_memory_types(code, tuple(types), given)
+    with pytest.raises(Violation):
+        _judge_memory_types(code, tuple(types), 1 - given)
