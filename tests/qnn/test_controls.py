@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_qnn.core.engine.attribution import Attribution
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
 from pytest_qnn.core.verdict import (
+    FailedCall,
     FalseDeclaration,
     Measured,
     Retained,
@@ -46,6 +48,7 @@ from pytest_qnn.qnn.cases.case import (
     ThreadCall,
 )
 from pytest_qnn.qnn.cases.function_names import function_name
+from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.controls.refusals import around_call, of_refusals
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -435,6 +438,54 @@ def test_a_hang_in_threads_may_be_of_any_call_of_theirs() -> None:
     assert ordinary.owners == ("EXE-21",)
     *_, other = of_types(MemoryCase((Lived("turns", op="Relu", dtype="FLOAT_32"),)), died=True)
     assert other.owners == ()
+
+
+AT_AN_OFFSET = MemoryCase(
+    (
+        CONTEXT,
+        Alloc("b0", 8192),
+        Register("c0", (Descriptor("b0", (8,), mem_type=CUSTOM, offset=64),), ("h0",)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("backend", "rule", "owners"),
+    [
+        ("reference", "SHB-04", []),
+        ("mutant:shb-only-aligned", "SHB-04", ["SHB-10"]),
+        ("mutant:shb-only-aligned", "SHB-07", ["SHB-10"]),
+        ("mutant:shared-no-offset", "SHB-04", ["SHB-07"]),
+        ("mutant:shared-no-offset", "SHB-07", []),
+    ],
+)
+def test_an_offset_that_is_refused_is_told_by_who_owns_it(backend: str, rule: str, owners: list[str]) -> None:
+    target = open_memory_target(backend, "emulated", "off", 5.0)
+    attribution = Attribution(catalogue()[rule], target, catalogue().__getitem__)
+    try:
+        refused = FailedCall("success", "8000", call="QnnMem_register")
+        cause = attribution.cause(AT_AN_OFFSET, refused)
+    finally:
+        target.close()
+    assert [each.owner.id for each in filter(None, (cause,))] == owners
+
+
+@pytest.mark.parametrize(
+    ("tensors", "mem_type", "asked"), [(1, CUSTOM, False), (2, ION, False), (2, CUSTOM, True)]
+)
+def test_rounds_with_several_tensors_in_a_buffer_have_offsets(
+    tensors: int, mem_type: int, *, asked: bool
+) -> None:
+    rounds = MemoryCase((Alloc("b0", 256), Churn("context", "b0", "", 9, tensors, mem_type)))
+    assert any(each.owners == ("SHB-10",) for each in of_types(rounds, died=False)) is asked
+
+
+def test_around_an_offset_that_is_refused_offsets_are_those_of_pages() -> None:
+    (control, *_) = of_types(AT_AN_OFFSET, died=False)
+    assert (control.owners, control.shown) == (("SHB-10",), FailedCall)
+    assert around(MemoryFacts(), control.case) == MemoryFacts(only_aligned=True)
+    assert control.presumes is not None
+    assert around(MemoryFacts(), control.presumes.case) == MemoryFacts()
 
 
 def test_around_leaves_out_the_operator_where_others_are_left() -> None:

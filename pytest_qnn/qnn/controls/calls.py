@@ -26,6 +26,7 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     ApplySection,
     Capability,
+    Churn,
     ContextCreate,
     ContextFree,
     ContextFromBinary,
@@ -46,7 +47,7 @@ from pytest_qnn.qnn.cases.case import (
     ThreadCall,
 )
 from pytest_qnn.qnn.cases.memory import CUSTOM
-from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, pages
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
 from pytest_qnn.qnn.controls.executes import has_refused_execute, refused_executes
 from pytest_qnn.qnn.controls.handles import ODD_OFFSETS, Owned, is_at_odd_offset, right_handles, uses_handles
@@ -106,7 +107,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     ``types``: Qnn_MemType_t of the memory that the target takes.
     """
     if not died:
-        yield from _at_odd_offsets(case)
+        yield from _at_offsets(case)
         for steps, owners in _right(case, types):
             # Memory is what every registration is of; and a handle that means another memory, like any call
             # on it, may go wrong in any way.
@@ -150,13 +151,25 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     yield from _refused(case, types)
 
 
-def _at_odd_offsets(case: MemoryCase) -> Iterator[Control]:
-    """A tensor at an offset that is aligned for its elements only, where one of a page is taken."""
-    descriptors = (each for step in case.steps if isinstance(step, Register) for each in step.descriptors)
-    if any(each.mem_type == CUSTOM and each.offset for each in descriptors):
-        refused = Control(MemoryCase(at_offset(pages(1))), ("SHB-07",))
+def _at_offsets(case: MemoryCase) -> Iterator[Control]:
+    """A tensor at an offset of its shared buffer that is aligned for its elements only, and one at a page.
+
+    Each says something only where the plainer one is taken, so that it is the offset that is refused.
+    """
+    if any(map(_has_offset, case.steps)):
+        plain = Control(MemoryCase(at_offset(0)), ("SHB-07",), shown=FailedCall)
+        at_page = Control(MemoryCase(at_offset(PAGE)), ("SHB-07",), shown=FailedCall, presumes=plain)
         odd = MemoryCase(at_offset(ELEMENT_BYTES[PLAIN.dtype]))
-        yield Control(odd, ODD_OFFSETS, presumes=refused, shown=FailedCall)
+        yield Control(odd, ODD_OFFSETS, shown=FailedCall, presumes=at_page)
+        yield at_page
+
+
+def _has_offset(step: AnyStep) -> bool:
+    if isinstance(step, Churn):
+        return step.mem_type == CUSTOM and step.tensors > 1
+    return isinstance(step, Register) and any(
+        each.mem_type == CUSTOM and each.offset for each in step.descriptors
+    )
 
 
 def _left(case: MemoryCase) -> Iterator[Control]:

@@ -31,7 +31,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
-from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
+from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes, pages
 from pytest_qnn.qnn.controls.handles import MOST_READ, Owned, is_odd
 
 _CONTEXT = (ContextCreate("c0"),)
@@ -227,10 +227,9 @@ def registration(one: Descriptor) -> tuple[AnyStep, ...]:
 
 
 def at_offset(offset: int) -> tuple[AnyStep, ...]:
-    """A tensor that begins there in a shared buffer, and is all of the rest of it."""
-    size = offset + nbytes(PLAIN.shape, PLAIN.dtype)
+    """A tensor that begins there in a shared buffer, which ends a page behind that."""
     one = msgspec.structs.replace(PLAIN, mem_type=CUSTOM, offset=offset)
-    return (*_CONTEXT, Alloc("b0", size), Register("c0", (one,), ("h0",)))
+    return (*_CONTEXT, Alloc("b0", offset + PAGE), Register("c0", (one,), ("h0",)))
 
 
 def _registers(case: MemoryCase) -> bool:

@@ -81,6 +81,22 @@ class _OwnDescriptor(Mapping):
 
 
 @odd(
+    "offsets-of-pages",
+    "a tensor begins at a page of its shared buffer, and is refused anywhere else",
+    source="seed 002 places tensors one behind the other; no document says which offsets are taken (SHB-10)",
+    seen="8004 for offsets that are no multiples of 4096",
+    meant="SHB-10",
+    tried_by="SHB-03 SHB-04 SHB-06 SHB-07 SHB-08 SHB-09 SHB-13 DRG-02",
+)
+class OffsetsOfPages(Odd):
+    def check_fits(self, context: Context, request: Request) -> None:
+        if request.role not in ROLES and request.offset % _PAGE:
+            self.meet()
+            raise QnnError(Error.MEM_ERROR_INVALID_SHAPE)
+        super().check_fits(context, request)
+
+
+@odd(
     "maps-while-it-executes",
     "a registration keeps a descriptor of its own, and the memory is mapped while a graph executes",
     source="seed 001: no copy; nothing says when a buffer is mapped, DRG-10 only when it must be gone",

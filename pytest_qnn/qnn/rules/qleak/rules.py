@@ -121,7 +121,7 @@ def _churned(facts: MemoryFacts, what: Literal["register", "context", "refused"]
     return st.builds(
         case,
         st.sampled_from(_ROUNDS[what]),
-        st.integers(1, _MOST_TENSORS),
+        st.integers(1, 1 if facts.only_aligned else _MOST_TENSORS),
         st.sampled_from(memory_types(facts)),
     )
 

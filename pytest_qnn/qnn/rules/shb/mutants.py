@@ -187,6 +187,14 @@ class _HandlePerBuffer(ReferenceBackend):
             handles[i] = min(registration.shared.users)
 
 
+@faulty_backend("shared-no-offset", "a tensor must begin where its buffer begins", "SHB-07")
+class _NoOffset(ReferenceBackend):
+    def check_fits(self, context: Context, request: Request) -> None:
+        if request.role not in ROLES and request.offset:
+            raise QnnError(INVALID)
+        super().check_fits(context, request)
+
+
 @faulty_backend("shared-offset-ignored", "every tensor begins where its buffer begins", "SHB-08")
 class _OffsetIgnored(ReferenceBackend):
     def locate(self, registration: Registration) -> int:

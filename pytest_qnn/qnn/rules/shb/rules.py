@@ -338,6 +338,8 @@ def _overlapping(scene: Scene, tape: Tape) -> None:
     grain = 4 if dtype == "FLOAT_32" else 1
     size = nbytes(shape, dtype)
     shift = grain * (1 + tape.below(15))
+    if scene.facts.only_aligned:
+        shape, size, shift = (64, PAGE // 32 // grain), 2 * PAGE, PAGE
     first = Descriptor(scene.alloc(2 * size), shape, dtype, CUSTOM)
     over = msgspec.structs.replace(first, offset=shift)
     (kept,) = scene.register(context, first)
