@@ -802,6 +802,9 @@ def does_not_mix(case: PluginCase, trace: PluginTrace) -> Examined:
     return Examined(looked_at, "delegates")
 
 
+_MAKES_NONE = "create makes no delegate: ABI-02 judges it"
+
+
 def applied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """One delegate at work."""
     return _applied(facts, lambda options: (Create(options=options), Apply(), Destroy("d0")))
@@ -823,7 +826,9 @@ def registers_operators(case: PluginCase, trace: PluginTrace) -> Examined:
     """Looks at each registration that an opaque Prepare passes."""
     need_functions(trace)
     structs = [seen.struct for _, _, seen in steps(case, trace, Create) if seen.struct is not None]
-    if structs and all(struct.builder != "valid" for struct in structs):
+    if not structs:
+        raise Unsupported(_MAKES_NONE, final=False)
+    if all(struct.builder != "valid" for struct in structs):
         raise Unsupported("the delegate is not opaque: it has no opaque_delegate_builder")
     looked_at = 0
     for position, step, seen in steps(case, trace, Apply):
@@ -917,15 +922,21 @@ def copied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 )
 @pictured
 def stays_apart(case: PluginCase, trace: PluginTrace) -> Examined:
-    """Looks at the library's exports, and at delegates of two copies of it."""
+    """Looks at the library's exports, and at delegates of two copies of it.
+
+    Only of a library that has made a delegate itself a copy must make one, too.
+    """
     need_functions(trace)
     foreign = [name for name in trace.library.exports if CREATE not in name and DESTROY not in name]
     if foreign:
         raise Violation("no exported symbol of TensorFlow Lite", f"{len(foreign)} of them, as {foreign[0]}")
     worked: set[str] = set()
     copies = list(steps(case, trace, Copy))
+    made = [position for position, _, seen in steps(case, trace, Create) if seen.made]
     for position, copy, seen in copies:
         if not seen.made:
+            if min(made, default=position) >= position:
+                raise Unsupported(_MAKES_NONE, final=False)
             raise Violation("a delegate of the copy", seen.error or "NULL", at(position, copy))
     for _, step, seen in steps(case, trace, Apply):
         if worked:
@@ -964,17 +975,27 @@ def does_without_a_file(case: PluginCase, trace: PluginTrace) -> Examined:
     """The system refuses every new descriptor, or all but a few, while the delegate is made.
 
     What the plugin opened before, in its history too, stays open: a library that is loaded already is there.
+    A create that gives no reason when files can be opened either is ABI-04's.
     """
     need_functions(trace)
     found = list(steps(case, trace, Create))
     starved_ones = [(position, seen) for position, step, seen in found if step.descriptors is not None]
+    others = [seen for _, step, seen in found if step.descriptors is None]
+    speaks = bool(others) and not any(map(_is_mute, others))
     for position, seen in starved_ones:
-        if not seen.made and not "".join(seen.reports).strip():
+        if speaks and _is_mute(seen):
             where = f"{at(position, case.steps[position])}, while no file can be opened"
             raise Violation("a delegate, or NULL and a text through report_error", "NULL without one", where)
     for position, step, seen in found:
         if step.descriptors is None and starved_ones and not seen.made:
             need_alone(case, trace, position)
+            if trace.facts is not None and trace.facts.unusable:
+                raise Unsupported(_MAKES_NONE, final=False)
             what = f"NULL{_said(seen)}"
             raise Violation("a delegate, now that files can be opened again", what, at(position, step))
     return Examined(len(starved_ones), "creates during which files could not be opened")
+
+
+def _is_mute(seen: PluginSeen) -> bool:
+    """A create that has returned NULL and given no reason."""
+    return not seen.made and not "".join(seen.reports).strip()
