@@ -38,6 +38,9 @@ mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""
 
 _malloc_trim = getattr(_LIBC, "malloc_trim", None)
+_usable_size = getattr(_LIBC, "malloc_usable_size", None)
+if _usable_size is not None:
+    _usable_size.restype, _usable_size.argtypes = c_size_t, (c_void_p,)
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -71,6 +74,11 @@ def malloc_in_use() -> int | None:
         return None
     info = _MALLINFO2()
     return int(info.uordblks) + int(info.hblkhd)
+
+
+def usable_size(block: int) -> int:
+    """Bytes of a block of malloc's; 0 for NULL, and where the C library does not say."""
+    return 0 if _usable_size is None else int(_usable_size(block))
 
 
 _LIBC.dladdr.argtypes = (c_void_p, c_void_p)

@@ -31,6 +31,7 @@ _APPLICATION = Told(
     {
         "fault": lambda value: _FAULTS[value],
         "flags": "its flags are {}",
+        "added": "its Prepare adds {} tensors, until the table of tensors has moved",
         "refused": lambda value: f"the runtime refuses its call of {_REFUSED[value]}",
         "refused_call": "call number {} of it",
         "options": lambda value: f"with options {', '.join('='.join(pair) for pair in value)}",

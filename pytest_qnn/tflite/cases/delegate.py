@@ -23,6 +23,7 @@ Flags = Annotated[int, Meta(ge=0, le=7)]
 Text = Annotated[str, Meta(max_length=200)]
 """An option's key, or its value."""
 MOST_INVOKES = 16
+MOST_ADDED = 1000
 
 
 class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -41,6 +42,9 @@ class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     so does a steerable target. ``dynamic`` is no failure, and a probe's only: it makes outputs dynamic."""
     flags: Flags = 0
     """Probe only: TfLiteDelegateFlags."""
+    added: Annotated[int, Meta(ge=0, le=MOST_ADDED)] = 0
+    """Probe only: its Prepare first adds so many tensors with AddTensors, and again so many until the table
+    of tensors has moved (`pytest_qnn.tflite.reference.adding`)."""
     refused: Refused = ""
     """Answer Prepare's call number ``refused_call`` of this function with kTfLiteError: ``plan``
     GetExecutionPlan, ``node`` GetNodeAndRegistration, ``replace`` and ``preview`` those functions;

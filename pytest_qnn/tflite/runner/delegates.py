@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import os
 import threading
@@ -23,6 +24,7 @@ from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import DELEGATE, QNN
 from pytest_qnn.tflite.mutants import named as mutant_named
+from pytest_qnn.tflite.reference.adding import AddsTensors
 from pytest_qnn.tflite.reference.delegate import HEAP, REQUESTS, NoMemory, ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
@@ -477,13 +479,19 @@ class _DynamicProbe(DynamicOutputs):
     requests = _Probe.requests
 
 
+class _AddingProbe(AddsTensors):
+    requests = _Probe.requests
+
+
 class _ProbeFactory:
     """The suite's own delegate, which does as the application says."""
 
     name = "probe"
 
     def make(self, application: Application) -> LiveDelegate:
-        create = _DynamicProbe if application.fault == "dynamic" else _Probe
+        create: Callable[..., LiveDelegate] = _DynamicProbe if application.fault == "dynamic" else _Probe
+        if application.added:
+            create = functools.partial(_AddingProbe, added=application.added)
         return create(claim=application.claim, name="probe", fault=application.fault, flags=application.flags)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime
-from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.delegate import DTYPES, Kernel, ReferenceDelegate, Values
 from pytest_qnn.tflite.reference.plan import PlanView, read_plan
 from pytest_qnn.tflite.trace import DelegateTrace
 
@@ -98,6 +99,53 @@ class _StopsAtForeignKernels(ReferenceDelegate):
         known = read_plan(context).nodes
         foreign = next((place for place, index in enumerate(view.plan) if index not in known), len(view.plan))
         return PlanView(view.plan[:foreign], view.nodes, view.tensors, view.constants)
+
+
+class _KeepsTensors(ReferenceDelegate):
+    """Keeps the address of the table of tensors from the init of each kernel, and never looks it up again."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._tables: dict[tuple[int, tuple[int, ...]], int] = {}
+        """By context and nodes of a kernel."""
+        self.table = 0
+        """That of the kernel that is at work."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        self._tables[context, nodes] = layouts.Context.from_address(context).tensors or 0
+        return super().init(context, nodes, inputs, outputs)
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        self.table = self._tables[context, kernel.nodes]
+        return super().kernel_invoke(context, kernel)
+
+
+@faulty_delegate(
+    "keeps-tensor-table", "Reads its inputs by the table of tensors of init.", "PREC-09", deadly=True
+)
+class _KeepsTensorTable(_KeepsTensors):
+    def read_input(self, context: int, index: int) -> Values | None:
+        if index == layouts.OPTIONAL_TENSOR:
+            return super().read_input(context, index)
+        tensor = layouts.Tensor.from_address(self.table + index * _TENSOR_SIZE)
+        return peek.array(tensor.data or 0, DTYPES[tensor.type], peek.integers(tensor.dims or 0))
+
+
+@faulty_delegate(
+    "keeps-output-tensors",
+    "Writes its outputs to the TfLiteTensors that it was given in init.",
+    "PREC-09",
+    deadly=True,
+)
+class _KeepsOutputTensors(_KeepsTensors):
+    def write_output(self, context: int, index: int, value: Values) -> None:  # noqa: ARG002 - that is the fault
+        data = layouts.Tensor.from_address(self.table + index * _TENSOR_SIZE).data
+        peek.array(data or 0, value.dtype, value.shape)[...] = value
+
+
+_TENSOR_SIZE = ctypes.sizeof(layouts.Tensor)
 
 
 @faulty_runtime("runtime-steals", "A later delegate's kernel takes a claimed node.", "PREC-01")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_qnn.core.drawing import changed, pairs
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
-from pytest_qnn.tflite.cases.delegate import DelegateCase, Fault
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     Apply,
@@ -406,3 +406,49 @@ def keeps_interpreters_apart(case: ScriptCase, trace: ScriptTrace) -> Examined:
             outputs_are_right(*here, f"the CPU's values in interpreter {step.interpreter}, step {number}")
             looked_at += 1
     return Examined(looked_at, "outputs read by turns from two interpreters")
+
+
+_ADDED = 300
+"""Tensors: the runtime keeps room for 128, and for 16 more than there are."""
+
+
+def before_added_tensors(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target, then a probe whose Prepare adds tensors until their table has moved.
+
+    It claims nothing in every second case. In every fourth the target has been at work before it comes.
+    """
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        adding = Application("probe", claims[1] if choice & 2 else (), added=_ADDED)
+        applications = (target_application(facts, claims[0], choice >> 4), adding)
+        late = choice & 12 == 12
+        return DelegateCase(plain_case(graph), applications, 2, poison=delegates.POISON, late=late)
+
+    cases = delegate_cases(mixed_kinds(facts), make, 2, max_nodes=8, fills=MILD, scaled=False)
+    return in_every_order(facts, cases)
+
+
+@rule(
+    "PREC-09",
+    Level.MUST,
+    "A delegate's kernels work when a later delegate adds tensors: the table of tensors moves, and they look "
+    "it up in the context in each call.",
+    source="tflite/core/subgraph.h, Subgraph::tensors and tensor (AddTensors may invalidate the pointer) and "
+    "kTensorsCapacityHeadroom; tflite/core/c/common.h, TfLiteContext.AddTensors",
+    subject="delegate",
+    cases=delegates.with_work(before_added_tensors),
+)
+def follows_the_table_of_tensors(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Looks at the outputs; what the old table was in is filled, as the memory's next owner may do."""
+    judging.need_observation(trace)
+    when = "after a later delegate has added tensors"
+    failed = judging.blame(trace)
+    if failed:
+        raise FailedCall(f"the delegate to work {when}", failed, picture=judging.draw(case, trace))
+    judging.runs_end_to_end(case, trace)
+    adding = [at for at, applied in enumerate(trace.applied) if case.applications[applied.step].added]
+    mine = [k for k in judging.live_target_kernels(trace) if adding and k.application < adding[-1]]
+    if not mine:
+        raise Unsupported("no kernel of the delegate is there when tensors are added", final=False)
+    outputs_are_right(case, trace, f"the CPU's values {when}")
+    return Examined(len(mine), "kernels beside tensors that a later delegate added")
