@@ -44,7 +44,11 @@ TOLD: Mapping[type, Told] = {
     script.DestroyDelegate: Told("The delegate {delegate} is destroyed"),
     script.Open: Told(
         "The interpreter {interpreter} of graph {graph} is made",
-        {"resolver": "with the {} kernels", "threads": "with {} threads"},
+        {
+            "resolver": "with the {} kernels",
+            "threads": "with {} threads",
+            "preserve": lambda _: "with experimental_preserve_all_tensors",
+        },
     ),
     script.Apply: Told(
         "{delegate} is applied to {interpreter} by ModifyGraphWithDelegate",

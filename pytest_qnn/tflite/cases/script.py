@@ -153,6 +153,9 @@ class Open(ScriptStep, tag="open", frozen=True, gc=False, omit_defaults=True):
     graph: GraphIndex = 0
     resolver: Resolver = "bare"
     threads: Annotated[int, Meta(ge=1, le=8)] = 1
+    preserve: bool = False
+    """experimental_preserve_all_tensors: no tensor is given the memory of another one that is not read any
+    more. Some runtimes let kernels work in place all the same (RT-13)."""
 
 
 class Apply(ScriptStep, tag="apply", frozen=True, gc=False, omit_defaults=True):

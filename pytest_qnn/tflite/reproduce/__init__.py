@@ -384,6 +384,8 @@ class _Script:
     def _waits(self, step: AnyScriptStep, seen: ScriptSeen) -> bool:
         """What is done to an interpreter before it can be made."""
         if isinstance(step, Open):
+            if step.preserve:
+                raise NotWritten("it needs an interpreter that preserves all tensors")
             self._pending[step.interpreter] = _Opening(step, [], [])
             self._graphs[step.interpreter] = graphs_of(self.case)[step.graph]
         elif isinstance(step, Apply):

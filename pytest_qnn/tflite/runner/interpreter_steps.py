@@ -67,6 +67,7 @@ def _open(world: World, step: Open) -> ScriptSeen:
             reference_kernels=step.resolver == "reference",
             threads=step.threads,
             own=True,
+            preserve=step.preserve,
         )
         made.append(native)
 

@@ -61,12 +61,14 @@ class Runtime:
         reference_kernels: bool = False,
         threads: int = 1,
         own: bool = False,
+        preserve: bool = False,
     ) -> Any:
         """An Interpreter of ``model``, without XNNPACK unless ``default_delegates``.
 
         It has one thread unless more are asked for: runtimes otherwise start and end a thread pool with each
         convolution's first invoke, which costs more than all the rest of a case. With ``own`` the bytes of
-        ``model`` are used as they are, and a delegate may write to them; else a copy of them.
+        ``model`` are used as they are, and a delegate may write to them; else a copy of them. ``preserve``:
+        experimental_preserve_all_tensors.
 
         Raises:
             ValueError: the runtime refuses the model.
@@ -77,6 +79,7 @@ class Runtime:
             model_content=model if own else bytes(memoryview(model)),
             experimental_delegates=list(delegates) or None,
             num_threads=threads,
+            experimental_preserve_all_tensors=preserve,
             experimental_op_resolver_type=(
                 types.BUILTIN_REF
                 if reference_kernels

@@ -214,6 +214,25 @@ def _silent(trace: ScriptTrace) -> ScriptTrace:
     return msgspec.structs.replace(trace, steps=tuple(steps))
 
 
+@faulty_runtime_of_scripts(
+    "recycles-an-output", "The planner gives the memory of an output to a later one.", "MEM-16"
+)
+def _recycled(trace: ScriptTrace) -> ScriptTrace:
+    """The first of several outputs of an interpreter without delegates is overwritten by the last one."""
+    if len(trace.interpreters) != _TWO or any(one.applied for one in trace.interpreters):
+        return trace
+    steps = list(trace.steps)
+    for number, seen in enumerate(steps):
+        if len(seen.outputs) > 1 and seen.cpu:
+            first, *others = seen.outputs
+            data = (others[-1].data + first.data[len(others[-1].data) :])[: len(first.data)]
+            outputs = (msgspec.structs.replace(first, data=data), *others)
+            steps[number] = msgspec.structs.replace(seen, outputs=outputs)
+            break
+    return msgspec.structs.replace(trace, steps=tuple(steps))
+
+
+_TWO = 2
 _ARENA = 2
 """kTfLiteArenaRw."""
 

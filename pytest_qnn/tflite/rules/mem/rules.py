@@ -34,7 +34,7 @@ from pytest_qnn.tflite.checks import judging, scripts
 from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
-from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph, size_of
+from pytest_qnn.tflite.graph.kinds import OPS, Claims, Kind, decode_graph, size_of
 from pytest_qnn.tflite.graph.scales import scale_of
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import delegate_cases, target_application
@@ -736,3 +736,84 @@ def reports_small_buffers(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if touch.why == "outside":
             scripts.accuse(case, trace, touch, None, "nothing written before the buffer is refused")
     return Examined(looked_at, "buffers that are too small")
+
+
+_RESHAPING: tuple[Op, ...] = ("RESHAPE", "ADD", "MUL", "RESHAPE", "SUB", "NEG")
+_PLANNED = (Kind("float32", OPS["float32"]), Kind("int8", OPS["int8"]), Kind("float32", _RESHAPING))
+
+
+def planned(_: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """A graph without delegates by two interpreters, of which one keeps the memory of each tensor apart.
+
+    In every second case a RESHAPE's result that is read is no output, as in a model that nobody has changed.
+    """
+
+    def make(graph: Graph, _: Claims, choice: bytes) -> ScriptCase:
+        graph = _without_reshaped(graph) if choice[0] & 1 else graph
+        steps: Steps = (Open("plain"), Open("preserving", preserve=True))
+        for name in ("plain", "preserving"):
+            steps = (*steps, Allocate(name), SetInputs(name), Invoke(name), Read(name))
+        return _script(graph, steps)
+
+    return _scripts(_PLANNED, make, min_nodes=2, max_nodes=12)
+
+
+def _without_reshaped(graph: Graph) -> Graph:
+    """The graph without results of RESHAPE among its outputs that other nodes read."""
+    read = {tensor for node in graph.nodes for tensor in node.inputs}
+    inner = {node.outputs[0] for node in graph.nodes if node.op == "RESHAPE"} & read
+    return msgspec.structs.replace(graph, outputs=tuple(out for out in graph.outputs if out not in inner))
+
+
+@rule(
+    "MEM-16",
+    Level.MUST,
+    "The runtime gives no tensor memory that is still read: without delegates the outputs are, byte by byte, "
+    "those of an interpreter that preserves all tensors.",
+    source="tflite/arena_planner.cc, ArenaPlanner::PlanAllocations; tflite/core/interpreter_options.h, "
+    "InterpreterOptions::SetPreserveAllTensors",
+    subject="delegate",
+    cases=planned,
+    self_check=True,
+    weight=0.5,
+)
+def gives_no_live_memory_away(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Compares the outputs of the two interpreters.
+
+    Both runtimes are known to give memory away that a RESHAPE shares (RT-13): where the graph has one whose
+    operand is read elsewhere too, a difference is put down to that.
+    """
+    scripts.need_trace(trace)
+    reads = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Read)]
+    failed = next((seen.message for seen in trace.steps if not seen.ok and not seen.skipped), "")
+    if len(reads) != _BOTH or any(not seen.ok for seen in reads):
+        raise Unsupported(f"the graph is not carried out: {failed or 'a step is missing'}", final=False)
+    graph = case.graphs[0]
+    for index, plain, preserved in zip(graph.outputs, reads[0].outputs, reads[1].outputs, strict=True):
+        if plain == preserved:
+            continue
+        if _shares_what_is_read(graph):
+            raise Unsupported(
+                f"a RESHAPE shares memory that is read elsewhere (RT-13): t{index}", final=False
+            )
+        differ = sum(one != other for one, other in zip(plain.data, preserved.data, strict=False))
+        raise Violation(
+            f"the bytes of t{index} that it has with experimental_preserve_all_tensors",
+            f"{differ} of {len(preserved.data)} bytes are others",
+            "an interpreter without delegates",
+        )
+    return Examined(len(graph.outputs), "outputs with and without preserve_all_tensors")
+
+
+_BOTH = 2
+
+
+def _shares_what_is_read(graph: Graph) -> bool:
+    """A RESHAPE whose result is no output has an operand that is one, or that another node reads too."""
+    readers = [tensor for node in graph.nodes for tensor in node.inputs]
+    return any(
+        (readers.count(node.inputs[0]) > 1 or node.inputs[0] in graph.outputs)
+        and node.outputs[0] not in graph.outputs
+        for node in graph.nodes
+        if node.op == "RESHAPE"
+    )
