@@ -122,10 +122,11 @@ class Misuse(Step, tag="misuse", frozen=True, gc=False, omit_defaults=True):
 
 
 class BadArgument(Step, tag="bad-argument", frozen=True, gc=False, omit_defaults=True):
-    """One call of which ``argument`` is NULL, or a version that there is not; all else is in order.
+    """One call of which ``argument`` is NULL, or a version or value that there is not; all else is in order.
 
     What is composed for it is a graph of one addition, left to its context, with a name that no other step
-    gives. What a call that succeeds nevertheless makes is given back.
+    gives. What a call that succeeds nevertheless makes is given back. Of an event whose data are asked for,
+    they are asked for with a place first.
     """
 
     call: PointedCall
@@ -134,7 +135,7 @@ class BadArgument(Step, tag="bad-argument", frozen=True, gc=False, omit_defaults
     context: str = ""
     """Of the calls that take one, or compose a graph in one."""
     graph: str = ""
-    """Of graphRetrieve, by its name, of graphExecute, and of the calls on sections."""
+    """Of graphRetrieve, by its name, of other calls on a finalised graph, and of the calls on sections."""
     op: QnnOp = "ElementWiseAdd"
     """Of the graph that is composed."""
     dtype: QnnDType = "UFIXED_POINT_8"

@@ -13,7 +13,13 @@ import threading
 from typing import Any
 
 from pytest_qnn.qnn.abi.codes import Error
-from pytest_qnn.qnn.abi.layouts import ContextNotifyType, ContextParams, ContextParamsV1, Notify
+from pytest_qnn.qnn.abi.layouts import (
+    VERSION_1,
+    ContextNotifyType,
+    ContextParams,
+    ContextParamsV1,
+    Notify,
+)
 from pytest_qnn.qnn.reference.objects import Context, QnnError
 from pytest_qnn.qnn.reference.signals import Signals
 
@@ -86,11 +92,12 @@ class Lists(Signals):
 
 
 def _listed(listed: int | None) -> list[ContextParamsV1]:
-    """The entries up to NULL; 5000 for none, or for one without a binary or a function to notify."""
+    """The entries up to NULL; 5000 for none, for a bad version, and without a binary or a notifyFunc."""
     entries = ctypes.cast(listed or 0, _ENTRIES)
     found = list(itertools.takewhile(bool, (entries[i] for i in itertools.count()))) if listed else []
-    bodies = [each.contents.v1 for each in found]
-    if not bodies or not all(each.binaryBuffer and each.notifyFunc for each in bodies):
+    bodies = [each.contents.v1 for each in found if each.contents.version == VERSION_1]
+    whole = bodies and len(bodies) == len(found)
+    if not whole or not all(each.binaryBuffer and each.notifyFunc for each in bodies):
         raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
     return bodies
 

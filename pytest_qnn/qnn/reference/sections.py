@@ -73,6 +73,8 @@ class Sections(Binaries):
         for address in pointers(tensors, count):
             if not address:
                 raise QnnError(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
+            if TensorStruct.from_address(address).version not in (1, 2):
+                raise QnnError(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
             given = read_tensor(TensorStruct.from_address(address).v1)
             mine = owner.tensors.get(given.id)
             if mine is None or not _updates(mine, given):

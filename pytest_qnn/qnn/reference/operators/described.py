@@ -45,8 +45,10 @@ def read_parameters(node: Any, tensors: Mapping[int, Tensor]) -> Parameters:
 
     Raises:
         QnnError: 7004, a tensor that this backend cannot hold, or one without data.
-        ValueError: a parameter without a name or a value, or of a kind that there is not.
+        ValueError: no array, or a parameter without a name or a value, or of a kind that there is not.
     """
+    if node.numOfParams and not node.params:
+        raise ValueError("there are parameters, and no array of them")
     made: Parameters = {}
     for given in node.params[: node.numOfParams] if node.numOfParams else ():
         if not given.name or given.paramType not in (_SCALAR, _TENSOR):

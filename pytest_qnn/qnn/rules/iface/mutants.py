@@ -6,13 +6,14 @@ import ctypes
 from typing import Any, ClassVar
 
 from pytest_qnn.isolation.observe.control_words import leave
-from pytest_qnn.qnn.abi.codes import Error, LogLevel
-from pytest_qnn.qnn.abi.layouts import ContextBuffer
+from pytest_qnn.qnn.abi.codes import ContextOption, Error, LogLevel, QuantizationEncoding, TensorType
+from pytest_qnn.qnn.abi.layouts import ContextBinaryCallback, ContextBuffer, ContextParams
 from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.core import context_config
 from pytest_qnn.qnn.reference.logs import Log
-from pytest_qnn.qnn.reference.objects import Context, Graph, Kind, QnnError
+from pytest_qnn.qnn.reference.objects import Context, Graph, Kind, QnnError, Tensor
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.profiles import Profile
 from pytest_qnn.qnn.reference.registrations import RECORD
@@ -521,6 +522,145 @@ class _AppliesAnyVersion(_Sections):
         super().context_apply_binary_section(*arguments)
 
 
+@faulty_backend(
+    "null-async-inputs", "graphExecuteAsync reads its inputs, wherever they are.", "IF-14", deadly=True
+)
+class _ReadsNoInputs(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["asynchronous"])
+
+    def graph_execute_async(self, graph: int | None, inputs: Any, *arguments: Any) -> None:
+        if graph in self.graphs and not inputs:
+            ctypes.string_at(0)
+        super().graph_execute_async(graph, inputs, *arguments)
+
+
+@faulty_backend(
+    "null-sub-events", "profileGetSubEvents writes where its places are not.", "IF-14", deadly=True
+)
+class _WritesSubEvents(ReferenceBackend):
+    def profile_get_sub_events(self, event: int, ids: Any, count: Any) -> None:
+        if event in self.events and not (ids and count):
+            ctypes.memset(0, 0, 4)
+        super().profile_get_sub_events(event, ids, count)
+
+
+@faulty_backend("null-event-data", "The data of an event go to nobody, with success.", "IF-14")
+class _DataForNobody(ReferenceBackend):
+    def profile_get_event_data(self, event: int, data: Any) -> None:
+        if data or event not in self.events:
+            super().profile_get_event_data(event, data)
+
+
+@faulty_backend("null-verbose-text", "A verbose message without a place is not recognised (10001).", "IF-14")
+class _VerboseForNobody(ReferenceBackend):
+    def error_get_verbose_message(self, code: int, out: Any) -> None:
+        if not out:
+            raise QnnError(Error.ERROR_INVALID_ERROR_HANDLE)
+        super().error_get_verbose_message(code, out)
+
+
+@faulty_backend("null-graph-properties", "graphGetProperty of NULL asks for nothing, and succeeds.", "IF-14")
+class _NoGraphProperties(ReferenceBackend):
+    def graph_get_property(self, graph: int | None, properties: int | None) -> None:
+        if properties or graph not in self.graphs:
+            super().graph_get_property(graph, properties)
+
+
+@faulty_backend("null-list-notify", "A list of binaries is made for a client that is not notified.", "IF-14")
+class _NotifiesNobody(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["lists-of-binaries"])
+
+    def context_create_from_binary_list_async(
+        self, backend: int | None, device: int | None, listed: int | None, *others: int | None
+    ) -> None:
+        first = ctypes.cast(listed or 0, _LISTED)[0] if listed else None
+        if not first or first[0].v1.notifyFunc or backend not in self.backends:
+            super().context_create_from_binary_list_async(backend, device, listed, *others)
+
+
+@faulty_backend("null-environment-inputs", "An environment whose inputs are NULL has none.", "IF-14")
+class _EnvironmentsWithoutInputs(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["environments"])
+
+    def check_environment(self, graph: Graph, environment: Any) -> None:
+        if environment.tensorSet.v1.inputs:
+            super().check_environment(graph, environment)
+
+    def populate(self, graph: Graph, tensors: Any) -> None:
+        if tensors.inputs:
+            super().populate(graph, tensors)
+
+
+@faulty_backend("null-config-refused", "contextSetConfig refuses NULL, which is no configuration.", "IF-14")
+class _WantsConfigurations(ReferenceBackend):
+    def context_set_config(self, context: int | None, config: int | None) -> None:
+        super().context_set_config(context, config)
+        if not config:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+
+
+@faulty_backend(
+    "null-parameters", "graphAddNode reads as many parameters as there are to be.", "IF-15", deadly=True
+)
+class _ReadsNoParameters(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        if graph in self.graphs and config.v1.numOfParams and not config.v1.params:
+            ctypes.string_at(0)
+        super().graph_add_node(graph, config)
+
+
+@faulty_backend(
+    "null-scales", "The scales of a tensor by axis are copied from wherever they are.", "IF-15", deadly=True
+)
+class _CopiesNoScales(ReferenceBackend):
+    def read(self, given: Any) -> Tensor:
+        found = given.quantizeParams
+        by_axis = found.quantizationEncoding == QuantizationEncoding.AXIS_SCALE_OFFSET
+        if by_axis and not found.axisScaleOffsetEncoding.scaleOffset:
+            ctypes.string_at(0)
+        return super().read(given)
+
+
+@faulty_backend("tensor-any-type", "A tensor of no type that there is is an input.", "IF-15")
+class _AnyTensorType(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if tensor and tensor[0].v1.type not in list(TensorType):
+            tensor[0].v1.type = TensorType.APP_WRITE
+        super().tensor_create_graph_tensor(graph, tensor)
+
+
+@faulty_backend("null-custom-config", "graphCreate reads any custom configuration.", "IF-15", deadly=True)
+class _ReadsCustomConfig(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        for entry in context_config(config):
+            if entry.option == ContextOption.CUSTOM and not entry.customConfig:
+                ctypes.string_at(0)
+        super().graph_create(context, name, config, out)
+
+
+@faulty_backend("null-update", "tensorUpdateGraphTensors passes over tensors that are NULL.", "IF-15")
+class _UpdatesNothing(_Sections):
+    def tensor_update_graph_tensors(self, graph: int | None, tensors: int | None, count: int) -> None:
+        given = ctypes.cast(tensors or 0, ctypes.POINTER(ctypes.c_void_p))
+        if graph not in self.graphs or not tensors or any(given[i] for i in range(count)):
+            super().tensor_update_graph_tensors(graph, tensors, count)
+
+
+@faulty_backend("callback-any-version", "Functions of any version provide pieces of a binary.", "IF-15")
+class _AnyCallbackVersion(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["provided-pieces"])
+
+    def context_create_from_binary_with_callback(self, *arguments: Any) -> None:
+        if arguments[3]:
+            ContextBinaryCallback.from_address(arguments[3]).rawBufferCallback.version = 1
+        super().context_create_from_binary_with_callback(*arguments)
+
+
+_LISTED = ctypes.POINTER(ctypes.POINTER(ContextParams))
 _FLUSH = 0x9F80
 _DENORMALS = 0x1FC0
 _TOWARDS_ZERO = 0x7F80

@@ -11,8 +11,13 @@ from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.arguments import (
     ARGUMENTS,
+    COMPOSING,
+    IN_CONTEXTS,
+    NO_VALUE,
     NO_VERSION,
+    OF_ENUMERATIONS,
     OF_SECTIONS,
+    ON_GRAPHS,
     WITHOUT_SESSION,
     Argument,
     PointedCall,
@@ -32,10 +37,12 @@ Pointer = tuple[PointedCall, Argument]
 _DEVICE = Error.DEVICE_ERROR_INVALID_ARGUMENT
 _BACKEND = Error.BACKEND_ERROR_INVALID_ARGUMENT
 _CONTEXT = Error.CONTEXT_ERROR_INVALID_ARGUMENT
+_GRAPH = Error.GRAPH_ERROR_INVALID_ARGUMENT
 _PROFILE = Error.PROFILE_ERROR_INVALID_ARGUMENT
 DOCUMENTED: dict[Pointer, Error] = {
     ("logCreate", "logger"): Error.LOG_ERROR_INVALID_ARGUMENT,
     ("errorGetMessage", "errorMessage"): Error.ERROR_INVALID_ARGUMENT,
+    ("errorGetVerboseMessage", "errorMessage"): Error.ERROR_INVALID_ARGUMENT,
     ("backendRegisterOpPackage", "packagePath"): _BACKEND,
     ("backendRegisterOpPackage", "interfaceProvider"): _BACKEND,
     ("backendGetSupportedOperations", "numOperations"): _BACKEND,
@@ -52,6 +59,14 @@ DOCUMENTED: dict[Pointer, Error] = {
     ("contextValidateBinary", "binaryBuffer"): _CONTEXT,
     ("contextCreateFromBinary", "binaryBuffer"): _CONTEXT,
     ("contextCreateFromBinary", "context"): _CONTEXT,
+    ("contextCreateFromBinaryWithSignal", "binaryBuffer"): _CONTEXT,
+    ("contextCreateFromBinaryWithSignal", "context"): _CONTEXT,
+    ("contextCreateFromBinaryListAsync", "contextParams[0]"): _CONTEXT,
+    ("contextCreateFromBinaryListAsync", "contextParams.binaryBuffer"): _CONTEXT,
+    ("contextCreateFromBinaryListAsync", "contextParams.notifyFunc"): _CONTEXT,
+    ("contextGetIncrementalBinary", "binaryBuffer"): _CONTEXT,
+    ("contextGetIncrementalBinary", "startOffset"): _CONTEXT,
+    ("contextGetIncrementalBinary", "writtenBufferSize"): _CONTEXT,
     ("contextGetBinarySectionSize", "binaryBufferSize"): _CONTEXT,
     ("contextGetBinarySection", "binaryBuffer"): _CONTEXT,
     ("contextGetBinarySection", "binaryBuffer.version"): _CONTEXT,
@@ -59,27 +74,55 @@ DOCUMENTED: dict[Pointer, Error] = {
     ("contextGetBinarySection", "writtenBufferSize"): _CONTEXT,
     ("contextApplyBinarySection", "binaryBuffer"): _CONTEXT,
     ("graphCreate", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
-    ("graphCreate", "graphHandle"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
+    ("graphCreate", "graphHandle"): _GRAPH,
+    ("graphCreateSubgraph", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
+    ("graphCreateSubgraph", "subgraphHandle"): _GRAPH,
+    ("graphGetProperty", "properties"): _GRAPH,
     ("graphRetrieve", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
     ("graphRetrieve", "graphHandle"): Error.GRAPH_ERROR_INVALID_NAME,
-    ("graphExecute", "inputs"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
-    ("graphExecute", "outputs"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
+    ("graphExecute", "inputs"): _GRAPH,
+    ("graphExecute", "outputs"): _GRAPH,
+    ("graphExecuteAsync", "inputs"): _GRAPH,
+    ("graphExecuteAsync", "outputs"): _GRAPH,
+    ("graphPrepareExecutionEnvironment", "envs.option"): _GRAPH,
+    ("graphPrepareExecutionEnvironment", "envs.tensorSet.version"): _GRAPH,
+    ("graphPrepareExecutionEnvironment", "envs.tensorSet.inputs"): _GRAPH,
+    ("graphPrepareExecutionEnvironment", "envs.tensorSet.outputs"): _GRAPH,
+    ("graphReleaseExecutionEnvironment", "envs"): _GRAPH,
+    ("graphReleaseExecutionEnvironment", "envs[0]"): _GRAPH,
     ("profileCreate", "profile"): _PROFILE,
     ("profileGetEvents", "profileEventIds"): _PROFILE,
     ("profileGetEvents", "numEvents"): _PROFILE,
+    ("profileGetSubEvents", "subEventIds"): _PROFILE,
+    ("profileGetSubEvents", "numSubEvents"): _PROFILE,
+    ("profileGetEventData", "eventData"): _PROFILE,
+    ("profileGetExtendedEventData", "eventData"): _PROFILE,
     ("signalCreate", "signal"): Error.SIGNAL_ERROR_INVALID_ARGUMENT,
+    ("globalConfigSet", "config"): Error.SUCCESS,
+    ("backendSetConfig", "config"): Error.SUCCESS,
+    ("deviceSetConfig", "config"): Error.SUCCESS,
+    ("contextSetConfig", "config"): Error.SUCCESS,
+    ("graphSetConfig", "config"): Error.SUCCESS,
 }
-"""The code that the header of the call lists for NULL in this place, or for an invalid argument."""
+"""The code that the header of the call lists for NULL in this place, or for an invalid argument; success,
+where it says that NULL is allowed."""
 _WITHOUT: frozenset[Pointer] = frozenset(
     {
         ("graphAddNode", "opConfig.name"),
         ("tensorCreateGraphTensor", "tensor.name"),
-        ("contextCreate", "config.customConfig"),
-        ("contextCreateFromBinary", "config.customConfig"),
-        ("contextGetProperty", "properties.customProperty"),
+        ("tensorCreateContextTensor", "tensor.name"),
+        ("contextCreateFromBinaryWithCallback", "callback.dataRelease"),
+        ("contextCreateFromBinaryWithCallback", "binaryBuffer"),
+        *(
+            (call, argument)
+            for call, arguments in ARGUMENTS.items()
+            for argument in arguments
+            if argument in ("config.customConfig", "properties.customProperty", "opConfig.params")
+        ),
     }
 )
-"""Of those without a code: what a backend may do without, so that success is in order too."""
+"""Of those without a code: what a backend may do without, so that success is in order too. The operators
+have no parameters; a binary that comes in pieces need not lie in memory, and who keeps them releases none."""
 SILENT: tuple[Pointer, ...] = tuple(
     (call, argument)
     for call, arguments in ARGUMENTS.items()
@@ -90,13 +133,12 @@ SILENT: tuple[Pointer, ...] = tuple(
 _NOT_OFFERED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 _NOT_OFFERED_OF_BACKENDS: dict[PointedCall, int] = {
     "backendRegisterOpPackage": int(Error.BACKEND_ERROR_NOT_SUPPORTED),
+    "backendSetConfig": int(Error.BACKEND_ERROR_NOT_SUPPORTED),
 }
-"""QnnBackend.h has a code of its own for what a backend need not offer; of these calls, for this one."""
+"""QnnBackend.h has a code of its own for what a backend need not offer; of these calls, for these."""
 _RECORDED = 4950
 """QNN_SAVER_ERROR_DUMMY_RETVALUE: the call was written down, and the answer means nothing (QnnSaver.h)."""
-_ON_GRAPHS = ("graphRetrieve", "graphExecute")
-_COMPOSING = ("graphAddNode", "tensorCreateGraphTensor", "backendValidateOpConfig")
-"""Calls with an operator's tensors."""
+_OF_UPDATABLE = OF_SECTIONS | {"tensorUpdateGraphTensors"}
 _GROUPS = 4
 """Every search of 17 cases meets each group of arguments four times (`pytest_qnn.core.drawing.strings`)."""
 
@@ -119,18 +161,19 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
         operator = tape.pick(scene.operators) if scene.operators else ()
         if facts.session_failure is not None:
             chosen, first = tuple(each for each in offered if each[0] in WITHOUT_SESSION), 0
-        own = ""
-        if any(call in OF_SECTIONS for call, _ in chosen):
-            own = updatable(scene, Tape(b""), elsewhere := scene.context())
+        own = elsewhere = ""
+        if sections and any(call in _OF_UPDATABLE for call, _ in chosen):
+            elsewhere = scene.context()
+            own = updatable(scene, Tape(b""), elsewhere)
         for call, argument in (*chosen[first:], *chosen[:first]):
             step = BadArgument(call, argument)
-            if call in _ON_GRAPHS:
-                step = BadArgument(call, argument, graph=name or "")
-            elif call in OF_SECTIONS:
+            if call in OF_SECTIONS or (own and call in _OF_UPDATABLE):
                 step = BadArgument(call, argument, elsewhere, own)
-            elif call in _COMPOSING:
+            elif call in ON_GRAPHS:
+                step = BadArgument(call, argument, graph=name or "")
+            elif call in COMPOSING:
                 step = BadArgument(call, argument, context, "", *operator)
-            elif call.startswith("context") or call == "graphCreate":
+            elif call in IN_CONTEXTS:
                 step = BadArgument(call, argument, context)
             scene.add(step)
 
@@ -161,13 +204,21 @@ def _require_session(case: MemoryCase, trace: MemoryTrace) -> None:
         require_session(trace)
 
 
+def _given(argument: Argument) -> str:
+    """What such an argument is."""
+    if argument in OF_ENUMERATIONS:
+        return f"the value 0x{NO_VALUE:x}"
+    return f"version {NO_VERSION}" if argument.endswith(".version") else "NULL"
+
+
 @rule(
     "IF-14",
     Level.MUST,
     "A call with NULL where it writes a result or reads what it cannot do without, or with a struct of a "
-    "version that there is not, fails with the code that its header lists for that, without a crash.",
+    "version or a value that there is not, fails with the code that its header lists for that, without a "
+    "crash; NULL for configurations, which its header allows, is taken.",
     source="header of each component, error codes of each function: ..._ERROR_INVALID_ARGUMENT, "
-    "QNN_GRAPH_ERROR_INVALID_NAME",
+    "QNN_GRAPH_ERROR_INVALID_NAME; ..._setConfig, QnnGlobalConfig_Set: NULL is allowed",
     subject="memory",
     cases=documented,
 )
@@ -183,24 +234,23 @@ def if_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
             unsupported = f"{step.call} answers {named(code)}"
             continue
         if code != wanted:
-            given = f"version {NO_VERSION}" if step.argument.endswith(".version") else "NULL"
-            raise Violation(
-                named(wanted), f"{step.call} with {given} for {step.argument} answers {named(code)}", where
-            )
+            seen = f"{step.call} with {_given(step.argument)} for {step.argument} answers {named(code)}"
+            raise Violation(named(wanted), seen, where)
         count += 1
     if unsupported and not count:
         raise Unsupported(unsupported)
     if not count:
         _require_session(case, trace)
-    return Examined(count, "arguments that are NULL")
+    return Examined(count, "arguments that are NULL or none")
 
 
 @rule(
     "IF-15",
     Level.SHOULD,
-    "A call with NULL, or with a version that there is not, where its header is silent about that, returns "
-    "without a crash, and with an error if it cannot do without the argument.",
-    source="QnnBackend.h, QnnContext.h, QnnGraph.h, QnnTensor.h, QnnTypes.h: Qnn_OpConfig_t, Qnn_Tensor_t",
+    "A call with NULL, or with a version or a value that there is not, where its header is silent about "
+    "that, returns without a crash, and with an error if it cannot do without the argument.",
+    source="QnnBackend.h, QnnContext.h, QnnDevice.h, QnnGraph.h, QnnTensor.h, QnnTypes.h: Qnn_OpConfig_t, "
+    "Qnn_Tensor_t, Qnn_AxisScaleOffset_t",
     subject="memory",
     cases=silent,
 )

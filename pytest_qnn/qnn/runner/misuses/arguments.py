@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 from pytest_qnn.qnn.abi.codes import ContextOption, Error
-from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, OpConfig, SectionType
+from pytest_qnn.qnn.abi.layouts import ContextProperty, SectionType
 from pytest_qnn.qnn.cases.arguments import NO_VERSION, WITHOUT_SESSION, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, Prepare
-from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
-from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
-from pytest_qnn.qnn.runner.graphs import bind_raw, create_tensors, operator_of
+from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, array_of
+from pytest_qnn.qnn.runner.graphs import create_tensors, operator_of
 from pytest_qnn.qnn.runner.handlers import handles
+from pytest_qnn.qnn.runner.misuses.given import (
+    begun,
+    custom,
+    freed_again,
+    given,
+    last_binary,
+    new_name,
+    prepared,
+    spoilt_operator,
+    spoilt_tensor,
+)
 from pytest_qnn.qnn.runner.misuses.handles import LOG_LEVEL_ERROR
+from pytest_qnn.qnn.runner.misuses.optional import OPTIONAL, raw_execution
 from pytest_qnn.qnn.runner.sections import raw_buffer
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
-Place = Any
-"""A pointer as ctypes takes it; None is NULL."""
 _PACKAGE_PATH, _PROVIDER = b"./libNoSuchPackage.so", b"noSuchProvider"
 _ROOM = 1 << 20
 """Bytes for a binary: those of the graphs of the suite have some thousand."""
@@ -34,11 +42,6 @@ def bad_argument(state: State, step: BadArgument) -> StepSeen:
     return StepSeen(code=_CALLS[step.call](state, step))
 
 
-def _given(step: BadArgument, name: str, place: Place) -> Place:
-    """The place, or NULL where the step is about this argument."""
-    return None if step.argument == name else place
-
-
 def _log_create(state: State, step: BadArgument) -> int:
     return state.client.call(step.call, None, LOG_LEVEL_ERROR, None)
 
@@ -48,38 +51,34 @@ def _message(state: State, step: BadArgument) -> int:
 
 
 def _made_without_log(state: State, step: BadArgument) -> int:
-    """BackendCreate or deviceCreate without a log and configurations, and without a place for the handle."""
-    return state.client.call(step.call, None, None, None)
+    """BackendCreate or deviceCreate without a log. What is made nevertheless is freed, unless it is ours."""
+    config, kept = custom(step)
+    state.held.append(kept)
+    out = ctypes.c_void_p()
+    code = state.client.call(step.call, None, config, None if config is None else ctypes.byref(out))
+    own = state.session.backend if step.call == "backendCreate" else state.session.device
+    if code == 0 and out.value and out.value != own:
+        state.client.call("backendFree" if step.call == "backendCreate" else "deviceFree", out.value)
+    return code
 
 
 def _package(state: State, step: BadArgument) -> int:
-    path = _given(step, "packagePath", _PACKAGE_PATH)
-    provider = _given(step, "interfaceProvider", _PROVIDER)
+    path = given(step, "packagePath", _PACKAGE_PATH)
+    provider = given(step, "interfaceProvider", _PROVIDER)
     return state.client.call(step.call, state.session.backend, path, provider, None)
 
 
 def _operations(state: State, step: BadArgument) -> int:
     count, listed = ctypes.c_uint32(), ctypes.c_void_p()
-    counted = _given(step, "numOperations", ctypes.byref(count))
+    counted = given(step, "numOperations", ctypes.byref(count))
     return state.client.call(
-        step.call, state.session.backend, counted, _given(step, "operations", ctypes.byref(listed))
+        step.call, state.session.backend, counted, given(step, "operations", ctypes.byref(listed))
     )
 
 
 def _validated(state: State, step: BadArgument) -> int:
     operator = operator_of(Prepare("bad argument", "", step.op, step.dtype))
-    return state.client.call(step.call, state.session.backend, _spoilt(operator, step))
-
-
-def _spoilt(operator: Operator, step: BadArgument) -> OpConfig:
-    """The operator's node, of which one field is NULL, or a version that there is not."""
-    config: OpConfig = operator.config()
-    field = step.argument.partition(".")[2]
-    if field == "version":
-        config.version = NO_VERSION
-    else:
-        setattr(config.v1, field, type(getattr(config.v1, field))() if "Tensors" in field else None)
-    return config
+    return state.client.call(step.call, state.session.backend, spoilt_operator(operator, step))
 
 
 def _device_info(state: State, step: BadArgument) -> int:
@@ -97,27 +96,12 @@ def _infrastructure(state: State, step: BadArgument) -> int:
 
 
 def _context_create(state: State, step: BadArgument) -> int:
-    config, kept = _custom(step)
+    config, kept = custom(step)
     state.held.append(kept)
     session, out = state.session, ctypes.c_void_p()
-    place = _given(step, "context", ctypes.byref(out))
+    place = given(step, "context", ctypes.byref(out))
     code = state.client.call(step.call, session.backend, session.device, config, place)
-    return _freed_again(state, code, out)
-
-
-def _custom(step: BadArgument) -> tuple[Place, Any]:
-    """A list of one CUSTOM configuration of NULL, if the step is about it; and what the list leads to."""
-    if step.argument != "config.customConfig":
-        return None, None
-    entry = ContextConfig(option=ContextOption.CUSTOM)
-    listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
-    return ctypes.addressof(listed), (entry, listed)
-
-
-def _freed_again(state: State, code: int, out: Any) -> int:
-    if code == 0 and out.value:
-        state.client.call("contextFree", out.value, None)
-    return code
+    return freed_again(state, code, out)
 
 
 def _binary_size(state: State, step: BadArgument) -> int:
@@ -126,25 +110,23 @@ def _binary_size(state: State, step: BadArgument) -> int:
 
 def _binary(state: State, step: BadArgument) -> int:
     room, written = ctypes.create_string_buffer(_ROOM), ctypes.c_uint64()
-    buffer = _given(step, "binaryBuffer", ctypes.addressof(room))
-    place = _given(step, "writtenBufferSize", ctypes.byref(written))
+    buffer = given(step, "binaryBuffer", ctypes.addressof(room))
+    place = given(step, "writtenBufferSize", ctypes.byref(written))
     return state.client.call(step.call, state.context_value(step.context), buffer, _ROOM, place)
 
 
 def _from_binary(state: State, step: BadArgument) -> int:
     """ContextValidateBinary or contextCreateFromBinary of the binary that was written last."""
-    data = next(reversed(state.binaries.values()), b"")
-    if not data:
-        raise Skip("there is no binary")
-    held, out = ctypes.create_string_buffer(data, len(data)), ctypes.c_void_p()
-    config, kept = _custom(step)
-    state.held.append((held, kept))
-    buffer = _given(step, "binaryBuffer", ctypes.addressof(held))
-    given = (state.session.backend, state.session.device, config, buffer, len(data))
+    held, size = last_binary(state)
+    out = ctypes.c_void_p()
+    config, kept = custom(step)
+    state.held.append(kept)
+    buffer = given(step, "binaryBuffer", ctypes.addressof(held))
+    read = (state.session.backend, state.session.device, config, buffer, size)
     if step.call == "contextValidateBinary":
-        return state.client.call(step.call, *given)
-    place = _given(step, "context", ctypes.byref(out))
-    return _freed_again(state, state.client.call(step.call, *given, place, None), out)
+        return state.client.call(step.call, *read)
+    place = given(step, "context", ctypes.byref(out))
+    return freed_again(state, state.client.call(step.call, *read, place, None), out)
 
 
 def _property(state: State, step: BadArgument) -> int:
@@ -172,84 +154,56 @@ def _section(state: State, step: BadArgument) -> int:
         raise Skip(f"contextGetBinarySectionSize gives {code} and {size.value} bytes")
     room = ctypes.create_string_buffer(size.value)
     buffer = raw_buffer(ctypes.addressof(room), size.value)
-    given = (ctypes.addressof(buffer), ctypes.byref(written), None, None)
     if step.call == "contextApplyBinarySection":
-        code = state.client.call("contextGetBinarySection", *asked, *given)
+        whole = (ctypes.addressof(buffer), ctypes.byref(written), None, None)
+        code = state.client.call("contextGetBinarySection", *asked, *whole)
         if code != 0:
             raise Skip(f"contextGetBinarySection gives {code}")
     if step.argument == "binaryBuffer.version":
         buffer.version = NO_VERSION
     elif step.argument == "binaryBuffer.data":
         buffer.v1.binaryBuf.data = None
-    place = _given(step, "binaryBuffer", ctypes.addressof(buffer))
+    place = given(step, "binaryBuffer", ctypes.addressof(buffer))
     if step.call == "contextApplyBinarySection":
         return state.client.call(step.call, *asked, place, None, None)
-    counted = _given(step, "writtenBufferSize", ctypes.byref(written))
+    counted = given(step, "writtenBufferSize", ctypes.byref(written))
     return state.client.call(step.call, *asked, place, counted, None, None)
 
 
 def _graph_create(state: State, step: BadArgument) -> int:
     out = ctypes.c_void_p()
-    name = _given(step, "graphName", _new_name(state))
-    place = _given(step, "graphHandle", ctypes.byref(out))
-    return state.client.call(step.call, state.context_value(step.context), name, None, place)
-
-
-def _new_name(state: State) -> bytes:
-    state.mistaken += 1
-    return b"bad argument %d" % state.mistaken
+    config, kept = custom(step)
+    state.held.append(kept)
+    name = given(step, "graphName", new_name(state))
+    place = given(step, "graphHandle", ctypes.byref(out))
+    return state.client.call(step.call, state.context_value(step.context), name, config, place)
 
 
 def _graph_retrieve(state: State, step: BadArgument) -> int:
-    made = state.graphs.get(step.graph)
-    if made is None:
-        raise Skip(f"graph {step.graph} was never made")
-    name = _given(step, "graphName", state.name_of_graph(made.step.graph))
-    place = _given(step, "graphHandle", ctypes.byref(ctypes.c_void_p()))
+    made = prepared(state, step)
+    name = given(step, "graphName", state.name_of_graph(made.step.graph))
+    place = given(step, "graphHandle", ctypes.byref(ctypes.c_void_p()))
     return state.client.call(step.call, state.context_value(made.step.context), name, place)
 
 
 def _node(state: State, step: BadArgument) -> int:
-    graph, operator = _begun(state, step)
+    graph, operator = begun(state, step)
     created, _ = create_tensors(state.client, graph, operator, watch=False)
     if created[-1][1] != 0:
         raise Skip(f"{created[-1][0]} gives {created[-1][1]}")
-    return state.client.call(step.call, graph, _spoilt(operator, step))
-
-
-def _begun(state: State, step: BadArgument) -> tuple[int, Operator]:
-    """A new graph without tensors, and those that it will have. Raises Skip where there is none."""
-    operator = operator_of(Prepare("bad argument", step.context, step.op, step.dtype))
-    context = state.context_value(step.context)
-    code, graph = state.client.create("graphCreate", context, _new_name(state), None)
-    if code != 0:
-        raise Skip(f"graphCreate gives {code}")
-    return graph, operator
+    return state.client.call(step.call, graph, spoilt_operator(operator, step))
 
 
 def _tensor(state: State, step: BadArgument) -> int:
-    graph, operator = _begun(state, step)
-    tensor = operator.tensors[0]
-    if step.argument == "tensor.name":
-        tensor.v1.name = None
-    elif step.argument == "tensor.dimensions":
-        tensor.v1.dimensions = type(tensor.v1.dimensions)()
-    return state.client.call(step.call, graph, _given(step, "tensor", ctypes.byref(tensor)))
+    graph, operator = begun(state, step)
+    tensor = spoilt_tensor(operator.tensors[0], step)
+    return state.client.call(step.call, graph, given(step, "tensor", ctypes.byref(tensor)))
 
 
 def _execute(state: State, step: BadArgument) -> int:
-    made = state.graphs.get(step.graph)
-    if made is None:
-        raise Skip(f"graph {step.graph} was never made")
-    operator = made.operator.again()
-    nbytes = ELEMENT_BYTES[made.step.dtype]
-    for size in made.step.shape:
-        nbytes *= size
-    rooms = bind_raw(operator, nbytes)
-    state.held.append(rooms)
-    inputs, outputs = _given(step, "inputs", operator.inputs), _given(step, "outputs", operator.outputs)
-    arrays = (inputs, operator.io_inputs, outputs, len(operator.outputs))
-    return state.client.call(step.call, made.value, *arrays, None, None)
+    value, arrays, kept = raw_execution(state, step)
+    state.held.append(kept)
+    return state.client.call(step.call, value, *arrays, None, None)
 
 
 def _profile_create(state: State, step: BadArgument) -> int:
@@ -261,8 +215,8 @@ def _profile_events(state: State, step: BadArgument) -> int:
     if code != 0:
         raise Skip(f"profileCreate gives {code}")
     ids, count = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32()
-    listed = _given(step, "profileEventIds", ctypes.byref(ids))
-    code = state.client.call(step.call, profile, listed, _given(step, "numEvents", ctypes.byref(count)))
+    listed = given(step, "profileEventIds", ctypes.byref(ids))
+    code = state.client.call(step.call, profile, listed, given(step, "numEvents", ctypes.byref(count)))
     state.client.call("profileFree", profile)
     return code
 
@@ -300,5 +254,6 @@ _CALLS: dict[PointedCall, Callable[[State, BadArgument], int]] = {
     "profileCreate": _profile_create,
     "profileGetEvents": _profile_events,
     "signalCreate": _signal_create,
+    **OPTIONAL,
 }
 """How each is made."""

@@ -212,7 +212,7 @@ def executed(state: State, profile: int) -> None:
 
 LOG_LEVEL_ERROR = 1
 KNOWN_ERROR = int(Error.MEM_ERROR_INVALID_HANDLE)
-_EXTENDED_EVENT = 32
+EXTENDED_EVENT = 32
 """Words of 4 bytes, more than a QnnProfile_ExtendedEventData_t has; the first is its version."""
 _EVENT_VERSION = 1
 Call = Callable[[State, str, int | None], int]
@@ -362,7 +362,7 @@ def _platform(state: State, name: str, handle: int | None) -> int:
 
 
 def _extended_event(state: State, name: str, handle: int | None) -> int:
-    room = (ctypes.c_uint32 * _EXTENDED_EVENT)(_EVENT_VERSION)
+    room = (ctypes.c_uint32 * EXTENDED_EVENT)(_EVENT_VERSION)
     return state.client.call(name, handle or 0, ctypes.addressof(room))
 
 
