@@ -21,7 +21,7 @@ from pytest_qnn.qnn.runner.graphs import GUARD
 _BINARY = "handle handle options binary binary_size out_handle none"
 SIGNATURES: Final[dict[str, str]] = {
     "propertyHasCapability": "number",
-    "backendCreate": "handle none out_handle",
+    "backendCreate": "handle custom_list out_handle",
     "backendSetConfig": "handle empty_list",
     "backendGetApiVersion": "out_version",
     "backendGetBuildId": "out_text",
@@ -49,7 +49,7 @@ SIGNATURES: Final[dict[str, str]] = {
     "contextGetBinarySectionSize": "handle handle number out_long",
     "contextGetBinarySection": "handle handle number section out_long none none",
     "contextApplyBinarySection": "handle handle number section none none",
-    "graphCreate": "handle string none out_handle",
+    "graphCreate": "handle string custom_list out_handle",
     "graphCreateSubgraph": "handle string out_handle",
     "graphSetConfig": "handle empty_list",
     "graphGetProperty": "handle empty_list",
@@ -79,7 +79,7 @@ SIGNATURES: Final[dict[str, str]] = {
     "deviceGetPlatformInfo": "handle out_pointer",
     "deviceFreePlatformInfo": "handle handle",
     "deviceGetInfrastructure": "out_pointer",
-    "deviceCreate": "handle none out_handle",
+    "deviceCreate": "handle custom_list out_handle",
     "deviceSetConfig": "handle empty_list",
     "deviceGetInfo": "handle out_pointer",
     "deviceFree": "handle",
@@ -90,6 +90,7 @@ SIGNATURES: Final[dict[str, str]] = {
     "errorGetMessage": "number out_text",
     "errorGetVerboseMessage": "number out_text",
     "errorFreeVerboseMessage": "handle",
+    "globalConfigSet": "empty_list",
 }
 """The kind of each argument of each entry that is written: the name of a method of `Arguments`."""
 
@@ -231,6 +232,8 @@ class Arguments:
         return f"&{name}"
 
     def _out_events(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
         name = self._out("uint64_t*", "events", "NULL")
         address = ctypes.addressof(pointer.contents)
         made = self._recorder.made
@@ -266,7 +269,8 @@ class Arguments:
         made = structures.tensor(recorder, given, 0)
         name = recorder.variable("Qnn_Tensor_t", "tensor")
         recorder.line(f"{name}[0] = {made};")
-        version, step = given.version, recorder.step
+        # What stands in a struct of a version that there is not is written as one of version 1.
+        version, step = (2 if given.version == 2 else 1), recorder.step
         if isinstance(step, case.Prepare) and step.watch:
             self._watch_tensor(name, version)
         self._behind.append(lambda _: recorder.made_id(int(given.v1.id), f"{name}[0].v{version}.id"))
@@ -400,9 +404,12 @@ class Arguments:
             return "NULL"
         recorder, count = self._recorder, self._given[self._position + 1]
         listed = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
-        made = [structures.tensor(recorder, Tensor.from_address(listed[i] or 0), i) for i in range(count)]
+        given = [Tensor.from_address(address) if (address := listed[i]) else None for i in range(count)]
+        made = [structures.tensor(recorder, each, i) if each else "" for i, each in enumerate(given)]
         name = recorder.variable("const Qnn_Tensor_t*", "listed", max(1, count))
         for position, each in enumerate(made):
+            if not each:
+                continue
             one = recorder.variable("Qnn_Tensor_t", "tensor")
             recorder.line(f"{one}[0] = {each};")
             recorder.line(f"{name}[{position}] = {one};")
@@ -415,13 +422,16 @@ class Arguments:
         listed = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
         name = recorder.variable("void*", "environments", max(1, count))
         for position in range(count):
-            given = ExecuteEnvironment.from_address(listed[position] or 0)
-            own = given.tensorSet.v1
+            at = listed[position]
+            if not at:
+                continue
+            given = ExecuteEnvironment.from_address(at)
+            own, version = given.tensorSet.v1, given.tensorSet.version
             inputs = structures.tensors(recorder, own.inputs, own.numInputs, "inputs")
             outputs = structures.tensors(recorder, own.outputs, own.numOutputs, "outputs")
             one = recorder.variable("QnnGraph_ExecuteEnvironment_t", "environment")
             recorder.line(
-                f"{one}[0] = (QnnGraph_ExecuteEnvironment_t){{{given.option}, {{.version = 1, "
+                f"{one}[0] = (QnnGraph_ExecuteEnvironment_t){{{given.option}, {{.version = {version}, "
                 f".v1 = {{{own.numInputs}, {inputs}, {own.numOutputs}, {outputs}}}}}}};"
             )
             recorder.line(f"{name}[{position}] = {one};")
@@ -523,7 +533,13 @@ class Arguments:
     def _empty_list(self, address: int | None) -> str:
         if not address:
             return "NULL"
+        if ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))[0]:
+            return self._custom_list(address)
         return self._recorder.variable("void*", "nothing")
+
+    def _custom_list(self, address: int | None) -> str:
+        """A list of one option, CUSTOM with NULL, or NULL."""
+        return structures.custom_of_null(self._recorder, address) if address else "NULL"
 
     # Binaries
 
@@ -562,7 +578,7 @@ class Arguments:
                 raise NotWritten("a binary is given that this case has not made")
             held, size = recorder.binaries[step.binary]
             damage = getattr(step, "damage", "")
-        elif isinstance(step, case.Misuse | case.Churn) and recorder.binaries:
+        elif isinstance(step, case.Misuse | case.Churn | case.BadArgument) and recorder.binaries:
             held, size = next(reversed(recorder.binaries.values()))
             damage = "truncated" if isinstance(step, case.Churn) else ""
         else:

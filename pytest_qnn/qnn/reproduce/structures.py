@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pytest_qnn.qnn.abi.codes import ContextOption, MemType, TensorMemType
+from pytest_qnn.qnn.abi.codes import ContextOption, MemType, QuantizationEncoding, TensorMemType
 from pytest_qnn.qnn.abi.layouts import (
     ContextConfig,
     ContextProperty,
@@ -78,10 +78,10 @@ def tensor(places: Places, given: Tensor, position: int) -> str:
         f".memType = {v1.memType}",
         _tensor_memory(places, v1),
     ]
-    version = given.version
+    version = 2 if given.version == 2 else 1
     if version == 2:
         parts.append(f".sparseParams = {{.type = 0x{given.v2.sparseParams.type:x}}}")
-    return f"(Qnn_Tensor_t){{.version = {version}, .v{version} = {{{', '.join(parts)}}}}}"
+    return f"(Qnn_Tensor_t){{.version = {given.version}, .v{version} = {{{', '.join(parts)}}}}}"
 
 
 def _quantization(given: Any) -> str:
@@ -89,6 +89,11 @@ def _quantization(given: Any) -> str:
         f".encodingDefinition = 0x{given.encodingDefinition:x}, "
         f".quantizationEncoding = 0x{given.quantizationEncoding:x}"
     )
+    if given.quantizationEncoding == QuantizationEncoding.AXIS_SCALE_OFFSET:
+        axis = given.axisScaleOffsetEncoding
+        if axis.scaleOffset:
+            raise NotWritten("a tensor has scales by axis")
+        return f"{{{head}, .axisScaleOffsetEncoding = {{{axis.axis}, {axis.numScaleOffsets}, NULL}}}}"
     if given.quantizationEncoding != 0:
         return f"{{{head}}}"
     found = given.scaleOffsetEncoding
@@ -131,11 +136,19 @@ def operator(places: Places, given: Any) -> str:
     name = places.variable("Qnn_OpConfig_t", "node")
     fields = (
         f".name = {text(v1.name)}, .packageName = {text(v1.packageName)}, .typeName = {text(v1.typeName)}, "
+        f"{_no_parameters(v1)}"
         f".numOfInputs = {v1.numOfInputs}, .inputTensors = {inputs}, "
         f".numOfOutputs = {v1.numOfOutputs}, .outputTensors = {outputs}"
     )
     places.line(f"{name}[0] = (Qnn_OpConfig_t){{.version = {given.version}, .v1 = {{{fields}}}}};")
     return f"{name}[0]"
+
+
+def _no_parameters(v1: Any) -> str:
+    """Parameters without an array; operators here have no others."""
+    if v1.numOfParams and v1.params:
+        raise NotWritten("an operator has parameters")
+    return f".numOfParams = {v1.numOfParams}, .params = NULL, " if v1.numOfParams else ""
 
 
 def descriptors(places: Places, pointer: Any, count: int) -> str:
@@ -204,6 +217,8 @@ def configurations(places: Places, address: int | None) -> str:
 
 
 def _value(places: Places, given: ContextConfig) -> str:
+    if given.option == ContextOption.CUSTOM and not given.customConfig:
+        return ".customConfig = NULL"
     if given.option == ContextOption.CUSTOM:
         words = (ctypes.c_uint64 * _CUSTOM_CONFIG_WORDS).from_address(given.customConfig)
         name = places.variable("uint64_t", "custom", _CUSTOM_CONFIG_WORDS)
@@ -221,6 +236,23 @@ def _value(places: Places, given: ContextConfig) -> str:
     return f".{field} = {getattr(given, field)}"
 
 
+def custom_of_null(places: Places, address: int) -> str:
+    """A NULL-terminated array of one option of any component, CUSTOM with NULL.
+
+    Raises:
+        NotWritten: there is another one in it.
+    """
+
+    def one(at: int) -> str:
+        given = ContextConfig.from_address(at)
+        if given.option != ContextOption.CUSTOM or given.customConfig:
+            raise NotWritten("an option is given that is not written")
+        # As far as QnnContext_Config_t goes the components' options are laid out alike.
+        return places.variable("QnnContext_Config_t", "option")
+
+    return _pointers(places, address, one, "options")
+
+
 def properties(places: Places, address: int | None) -> tuple[str, list[str]]:
     """A NULL-terminated array of QnnContext_Property_t, or NULL; and the answers as expressions."""
     answers: list[str] = []
@@ -228,7 +260,12 @@ def properties(places: Places, address: int | None) -> tuple[str, list[str]]:
         return "NULL", answers
 
     def one(at: int) -> str:
-        asked = HtpContextProperty.from_address(ContextProperty.from_address(at).customProperty)
+        custom_at = ContextProperty.from_address(at).customProperty
+        if not custom_at:
+            name = places.variable("QnnContext_Property_t", "property")
+            places.line(f"{name}[0] = (QnnContext_Property_t){{{int(ContextOption.CUSTOM)}, NULL}};")
+            return name
+        asked = HtpContextProperty.from_address(custom_at)
         custom = places.variable("QnnHtpContext_CustomProperty_t", "asked")
         places.line(f"{custom}[0] = (QnnHtpContext_CustomProperty_t){{{asked.option}, UNTOUCHED_NUMBER}};")
         name = places.variable("QnnContext_Property_t", "property", 2)

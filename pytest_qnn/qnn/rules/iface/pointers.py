@@ -159,6 +159,7 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
         if name and facts.supports(Property.CONTEXT_SUPPORT_CACHING):
             scene.add(GetBinary(context, "f0"))
         operator = tape.pick(scene.operators) if scene.operators else ()
+        quantised = next((each for each in scene.operators if "UFIXED_POINT_8" in each), operator)
         if facts.session_failure is not None:
             chosen, first = tuple(each for each in offered if each[0] in WITHOUT_SESSION), 0
         own = elsewhere = ""
@@ -172,7 +173,8 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
             elif call in ON_GRAPHS:
                 step = BadArgument(call, argument, graph=name or "")
             elif call in COMPOSING:
-                step = BadArgument(call, argument, context, "", *operator)
+                composed = quantised if argument == "tensor.axisScaleOffset" else operator
+                step = BadArgument(call, argument, context, "", *composed)
             elif call in IN_CONTEXTS:
                 step = BadArgument(call, argument, context)
             scene.add(step)
