@@ -39,6 +39,7 @@ FINDINGS = {
     "no-log": (SAVER, IR),
     "no-memory": (HTP,),
     "null-arguments": (HTP, SAVER, IR, GPU),
+    "null-in-structs": (HTP, SAVER, IR),
     "null-properties": (HTP,),
     "null-used": (IR,),
     "preset-data": (SAVER,),
