@@ -42,9 +42,6 @@ class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     so does a steerable target. ``dynamic`` is no failure, and a probe's only: it makes outputs dynamic."""
     flags: Flags = 0
     """Probe only: TfLiteDelegateFlags."""
-    added: Annotated[int, Meta(ge=0, le=MOST_ADDED)] = 0
-    """Probe only: its Prepare first adds so many tensors with AddTensors, and again so many until the table
-    of tensors has moved (`pytest_qnn.tflite.reference.adding`)."""
     refused: Refused = ""
     """Answer Prepare's call number ``refused_call`` of this function with kTfLiteError: ``plan``
     GetExecutionPlan, ``node`` GetNodeAndRegistration, ``replace`` and ``preview`` those functions;
@@ -56,6 +53,9 @@ class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     order: Annotated[int, Meta(ge=0, le=255)] = 0
     """Target only: which order its delegates are applied in, of all that there are, counted in the order of
     itertools.permutations and from the beginning again; 0: that of the command line."""
+    added: Annotated[int, Meta(ge=0, le=MOST_ADDED)] = 0
+    """Probe only: its Prepare first adds so many tensors with AddTensors, and again so many until the table
+    of tensors has moved (`pytest_qnn.tflite.reference.adding`)."""
 
 
 class DelegateCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
