@@ -2,7 +2,8 @@
 
 Every object is named by the step that makes it (``c0``, ``b0``, ``h0``, ``g0``); a later step may use the
 name while the object lives, after it was freed (a stale reference) or never made (unknown). Two names
-are reserved everywhere: ``NULL`` and ``BOGUS`` (a value that no target has handed out).
+are reserved everywhere: ``NULL`` and ``BOGUS`` (a value that no target has handed out). Of memory handles
+there is a third, ``MAPPED``: the address of memory of the client's own, which is registered nowhere.
 
 The session (getProviders, logCreate, backendCreate, deviceCreate) is opened by the runner before the
 first step that needs it, and closed in the reverse order after the last step; its codes are in the trace.
@@ -10,7 +11,7 @@ first step that needs it, and closed in the reverse order after the last step; i
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -406,16 +407,41 @@ SectionStep = UpdateWeights | GetSection | ApplySection
 
 NULL = "NULL"
 BOGUS = "BOGUS"
+MAPPED = "MAPPED"
+"""Of a memory handle: the address of memory of the client's own, as large as the tensor, that lives until the
+case ends. No rpcmem buffer: of one that is registered the address may be the handle."""
 
 
 FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "file", "readonly", "dup"]
 """What a descriptor carries as fd: the buffer's own, something that is not such a buffer, or a duplicate of
 its own, which is closed after the call."""
 PointerKind = Literal["base", "interior", "unknown", "null"]
-Damage = Literal["", "empty", "truncated", "trailing", "garbage", "zeros", "flipped", "flipped-end"]
+FlippedByte = Literal[
+    "flipped-0",
+    "flipped-1",
+    "flipped-2",
+    "flipped-3",
+    "flipped-4",
+    "flipped-5",
+    "flipped-6",
+    "flipped-7",
+    "flipped-8",
+    "flipped-9",
+    "flipped-10",
+    "flipped-11",
+    "flipped-12",
+    "flipped-13",
+    "flipped-14",
+    "flipped-15",
+]
+"""By the sixteenth of a binary: its first byte from the middle on, and then around, that is not 0."""
+FLIPPED_BYTES: tuple[FlippedByte, ...] = get_args(FlippedByte)
+Damage = Literal[
+    "", "empty", "truncated", "trailing", "garbage", "zeros", "flipped", "flipped-end", FlippedByte
+]
 """What is wrong with the bytes of a context binary: nothing; none are left; the second half is missing; a
 byte too many; other bytes in the place of all; the first half zeroed; one bit in the middle changed; one bit
-in the last byte."""
+in the last byte; all bits of one byte of a sixteenth (`FlippedByte`)."""
 
 
 class Providers(Step, tag="providers", frozen=True, gc=False, omit_defaults=True):
@@ -696,7 +722,8 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """Count what creations write to their structs beside the id."""
 
 
-Mistake = Literal["name", "tensor", "late", "few-inputs", "many-inputs"]
+TensorMistake = Literal["zero-dimension", "rank-0", "scale-zero", "scale-negative", "scale-nan"]
+Mistake = Literal["name", "tensor", "late", "few-inputs", "many-inputs", TensorMistake]
 
 
 class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=True):
@@ -705,7 +732,9 @@ class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=Tr
     ``name``: a second graph of its name is created. ``tensor``: the node reads a tensor that the graph has
     not. ``late``: a node is added after graphFinalize. ``few-inputs``, ``many-inputs``: no graph is composed;
     backendValidateOpConfig is asked for the operator as it is, and then without its last input, or with that
-    twice.
+    twice. Of the others (`TensorMistake`) the graph gets one tensor more, as its first input but for a
+    dimension of 0 in a struct of version 2, a rank of 0 beside its dimensions, or its scale, which only
+    UFIXED_POINT_8 has.
 
     The graph has a name that no other step gives. The code is that of the mistaken call; None: a call before
     it failed.
@@ -738,7 +767,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     kind: Literal["raw", "handle"] = "raw"
     handle: str = ""
-    """A handle name, ``NULL`` or ``BOGUS``, where kind is ``handle``."""
+    """A handle name, ``NULL``, ``BOGUS`` or ``MAPPED``, where kind is ``handle``."""
     seed: U32 = 0
     """Contents of a raw input."""
     short: Size = 0

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.qnn.cases.case import BOGUS, FREED, MOST_STEPS, NULL, AnyStep, MemoryCase
+from pytest_qnn.qnn.cases.case import BOGUS, FREED, MAPPED, MOST_STEPS, NULL, AnyStep, MemoryCase
 from pytest_qnn.qnn.cases.lives import effect_of
 from pytest_qnn.qnn.cases.valid import check_memory
 
-_RESERVED = ("", NULL, BOGUS, FREED)
+_RESERVED = ("", NULL, BOGUS, MAPPED, FREED)
 
 
 def joined(cases: Sequence[MemoryCase]) -> MemoryCase | None:

@@ -20,6 +20,7 @@ from pytest_qnn.qnn.abi.codes import (
     low,
 )
 from pytest_qnn.qnn.cases.case import (
+    FLIPPED_BYTES,
     NULL,
     UNREGISTERED,
     Alloc,
@@ -652,7 +653,7 @@ INCOMPATIBLE = frozenset(
 )
 """Seed 002, limitations: options of a context that exclude deferred initialisation."""
 PROPERTIES = frozenset(map(int, HtpContextOption))
-_PERHAPS_NOTICED = ("flipped", "flipped-end", "trailing")
+_PERHAPS_NOTICED = frozenset({"flipped", "flipped-end", "trailing", *FLIPPED_BYTES})
 """Damages of which no document says that they are noticed (facts, OFF-08: truncated, garbage, foreign)."""
 
 

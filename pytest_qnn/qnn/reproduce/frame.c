@@ -217,6 +217,16 @@ HELPER int odd_fd(const char* kind, size_t size) {
   return high;
 }
 
+/* Where one byte of a sixteenth is changed: from its middle on, and then around, the first that is not 0. */
+HELPER size_t changed_byte(const unsigned char* bytes, size_t length, size_t sixteenth) {
+  size_t begin = length * sixteenth / 16, end = length * (sixteenth + 1) / 16, middle = (begin + end) / 2;
+  for (size_t i = middle; i < end; ++i)
+    if (bytes[i]) return i;
+  for (size_t i = begin; i < middle; ++i)
+    if (bytes[i]) return i;
+  return middle;
+}
+
 /* A copy of a binary, damaged in a way; its size changes with it. */
 HELPER unsigned char* damaged(const unsigned char* bytes, size_t* size, const char* way) {
   size_t length = *size, middle = length / 2;
@@ -230,6 +240,7 @@ HELPER unsigned char* damaged(const unsigned char* bytes, size_t* size, const ch
   if (!strcmp(way, "zeros")) memset(made, 0, middle);
   if (!strcmp(way, "flipped") && length) made[middle] ^= 0x10;
   if (!strcmp(way, "flipped-end") && length) made[length - 1] ^= 0x10;
+  else if (!strncmp(way, "flipped-", 8) && length) made[changed_byte(made, length, strtoul(way + 8, NULL, 10))] ^= 0xFF;
   for (size_t i = 0; i < length && !strcmp(way, "garbage"); ++i) made[i] = (unsigned char)(7 + 13 * (i % 19));
   return made;
 }

@@ -214,6 +214,8 @@ class Recorder:
             return "NULL"
         if value == BOGUS_HANDLE:
             return "UNKNOWN"
+        if self.state is not None and value in self.state.lent:
+            return self.memory(value, self.state.lent[value], "mapped")
         if value not in self._values:
             raise NotWritten("a handle is passed that no call of the case has given")
         return self._values[value]

@@ -19,7 +19,7 @@ from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
 from pytest_qnn.qnn.abi.system import SYSTEM_VERSION, BinaryInfoP, GetSystemProviders, SystemInterfaceP
 from pytest_qnn.qnn.cases import case
-from pytest_qnn.qnn.cases.case import Damage
+from pytest_qnn.qnn.cases.case import FLIPPED_BYTES, Damage
 from pytest_qnn.qnn.reference.system import ReferenceSystem
 from pytest_qnn.qnn.runner.asynchronous import Entry, create_listed
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
@@ -376,6 +376,8 @@ def _context(state: State, name: str) -> int | None:
 
 def _damaged(data: bytes, damage: Damage) -> bytes:
     middle = len(data) // 2
+    if damage in FLIPPED_BYTES:
+        return _flipped(data, FLIPPED_BYTES.index(damage))
     ways: dict[Damage, bytes] = {
         "": data,
         "empty": b"",
@@ -390,3 +392,14 @@ def _damaged(data: bytes, damage: Damage) -> bytes:
         "garbage": bytes(itertools.islice(itertools.cycle(range(7, 251, 13)), len(data))),
     }
     return ways[damage]
+
+
+def _flipped(data: bytes, number: int) -> bytes:
+    """All bits changed of one byte of a sixteenth: the first from its middle on, then around, that is not 0.
+
+    Between its sections a binary has thousands of zeros, which nobody reads.
+    """
+    begin, end = (len(data) * each // len(FLIPPED_BYTES) for each in (number, number + 1))
+    middle = (begin + end) // 2
+    at = next((at for at in (*range(middle, end), *range(begin, middle)) if data[at]), middle)
+    return data[:at] + bytes(byte ^ 0xFF for byte in data[at : at + 1]) + data[at + 1 :]

@@ -7,7 +7,7 @@ import math
 import mmap
 from collections.abc import Sequence
 from operator import ne
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -17,7 +17,17 @@ from pytest_qnn.isolation.observe.process import file_of
 from pytest_qnn.isolation.observe.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor, TensorP
-from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Miscompose, Prepare
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    MAPPED,
+    NULL,
+    Binding,
+    Execute,
+    Miscompose,
+    Mistake,
+    Prepare,
+    TensorMistake,
+)
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE, is_sum, pages, weights_shape
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
@@ -259,6 +269,46 @@ def _validated_wrongly(state: State, operator: Operator, *, few: bool) -> StepSe
     return StepSeen(code=code, calls=(right, ("backendValidateOpConfig", code)))
 
 
+_TENSOR_MISTAKES = frozenset(get_args(TensorMistake))
+_SCALES: dict[Mistake, float] = {"scale-zero": 0.0, "scale-negative": -0.5, "scale-nan": math.nan}
+
+
+def _ruled_out(mistake: Mistake, model: Tensor) -> tuple[Tensor, Any]:
+    """A tensor like another one but for its name and the mistake, and what it points to."""
+    made = Tensor.from_buffer_copy(model)
+    v1 = made.v1
+    v1.name = b"ruled out"
+    dimensions = (ctypes.c_uint32 * v1.rank)(*v1.dimensions[: v1.rank])
+    v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
+    if mistake == "zero-dimension":
+        made.version = 2
+        made.v2.sparseParams.type = _SPARSE_UNDEFINED
+        dimensions[v1.rank - 1] = 0
+    elif mistake == "rank-0":
+        v1.rank = 0
+    else:
+        v1.quantizeParams.scaleOffsetEncoding.scale = _SCALES[mistake]
+    return made, dimensions
+
+
+def _with_ruled_out_tensor(state: State, step: Miscompose, made: Prepare, operator: Operator) -> StepSeen:
+    """A graph with the operator's tensors, and one more that is wrong."""
+    if step.mistake in _SCALES and step.dtype != "UFIXED_POINT_8":
+        raise Skip(f"a tensor of {step.dtype} has no scale")
+    client = state.client
+    context = state.context_value(step.context)
+    code, graph = client.create("graphCreate", context, state.name_of_graph(made.graph), None)
+    calls = [("graphCreate", code)]
+    if code == 0:
+        calls += create_tensors(client, graph, operator, watch=False)[0]
+    if calls[-1][1] != 0:
+        return StepSeen(calls=tuple(calls))
+    wrong, behind = _ruled_out(step.mistake, operator.tensors[0])
+    code = client.call("tensorCreateGraphTensor", graph, ctypes.byref(wrong))
+    del behind
+    return StepSeen(code=code, calls=(*calls, ("tensorCreateGraphTensor", code)))
+
+
 @handles(Miscompose)
 def miscompose(state: State, step: Miscompose) -> StepSeen:
     """Calls in order up to the mistaken one, each with its code in ``calls``."""
@@ -269,6 +319,8 @@ def miscompose(state: State, step: Miscompose) -> StepSeen:
     operator, name = operator_of(made), state.name_of_graph(made.graph)
     if step.mistake in ("few-inputs", "many-inputs"):
         return _validated_wrongly(state, operator, few=step.mistake == "few-inputs")
+    if step.mistake in _TENSOR_MISTAKES:
+        return _with_ruled_out_tensor(state, step, made, operator)
     if step.mistake == "late":
         graph, calls, _ = compose(state, context, made, operator)
     else:
@@ -294,7 +346,7 @@ def execute(state: State, step: Execute) -> StepSeen:
 
     ``data``: (the output's bytes,), read after the call whatever its code: from the raw buffer (0xEE before
     the call), or through the client's pointer at the descriptor's offset; b"" where the client has no such
-    memory (NULL, BOGUS, a freed buffer).
+    memory (NULL, BOGUS, a freed buffer), or looks at none (MAPPED).
     """
     state.session.open()
     value = state.graph_value(step.graph)
@@ -377,7 +429,10 @@ class Run:
         if binding.kind == "raw":
             self._bind_raw(v1, binding, is_output=is_output)
             return
-        value = self.state.handle_value(binding.handle)
+        if binding.handle == MAPPED:
+            value: int | None = self._lend(binding, is_output=is_output)
+        else:
+            value = self.state.handle_value(binding.handle)
         v1.memType = TensorMemType.MEMHANDLE
         v1.clientBuf.data = None
         v1.clientBuf.dataSize = binding.data_size or 0
@@ -385,12 +440,21 @@ class Run:
         handle = self.state.handles.get(binding.handle)
         if handle is not None and handle.buffer is not None:
             self.shared.append(handle.buffer)
-        spot = None if binding.handle in (NULL, BOGUS) else self._spot(handle)
+        spot = None if binding.handle in (NULL, BOGUS, MAPPED) else self._spot(handle)
         if spot is not None:
             if is_output:
                 self.output = spot
             else:
                 self.inputs.append((spot[0], ctypes.string_at(*spot)))
+
+    def _lend(self, binding: Binding, *, is_output: bool) -> int:
+        """The address of memory that would do for the tensor, were it raw. It is not looked at afterwards."""
+        address = self.state.lend(self.nbytes + GUARD)
+        if is_output:
+            ctypes.memset(address, FILL, self.nbytes + GUARD)
+        else:
+            ctypes.memmove(address, data_of(self.dtype, binding.seed, self.nbytes), self.nbytes)
+        return address
 
     def _bind_raw(self, v1: Any, binding: Binding, *, is_output: bool) -> None:
         size = max(0, self.nbytes - binding.short)

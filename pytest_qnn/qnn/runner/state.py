@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pytest_qnn.qnn.cases.case import BOGUS, NULL, Prepare
+from pytest_qnn.qnn.cases.case import BOGUS, MAPPED, NULL, Prepare
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 
@@ -17,6 +18,11 @@ BOGUS_HANDLE = 0x0B0605_0B0605
 
 LARGE = 128 * 1024
 """From this size on, memory has a mapping of its own (glibc's threshold, in bytes)."""
+
+
+_LENT = 4096
+_LENT_BYTE = 0xA5
+"""What memory is filled with whose address is passed where a handle is meant: as a descriptor it is none."""
 
 
 class Skip(Exception):  # noqa: N818 - control flow within the runner
@@ -108,6 +114,8 @@ class State:
         self.sections: dict[str, bytes] = {}
         self.held: list[Any] = []
         """Memory that the target was given and may still read."""
+        self.lent: dict[int, int] = {}
+        """Memory whose address was passed where a memory handle is meant: its bytes, by its address."""
         self.retired: list[Context | Buffer | MemHandle] = []
         """Live objects whose name was given to a new one: they are released at the end as well."""
         self.inodes: set[tuple[int, int]] = set()
@@ -164,10 +172,21 @@ class State:
 
     def handle_value(self, name: str) -> int | None:
         """The value to pass for a memory handle's name; a context's name gives the context's value."""
+        if name == MAPPED:
+            return self.lend(_LENT)
         # For DRG: QnnMem_deRegister of a handle of another kind, which is an invalid one.
         if name in self.contexts and name not in self.handles:
             return self.contexts[name].value
         return self._value(name, self.handles, "memory handle")
+
+    def lend(self, size: int) -> int:
+        """The address of new memory of the client's own, registered nowhere. It lives until the case ends."""
+        memory = ctypes.create_string_buffer(size)
+        address = ctypes.addressof(memory)
+        ctypes.memset(address, _LENT_BYTE, size)
+        self.held.append(memory)
+        self.lent[address] = size
+        return address
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of this name, live or freed."""

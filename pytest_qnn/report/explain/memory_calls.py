@@ -8,11 +8,13 @@ from typing import Any
 
 from pytest_qnn.qnn.abi.codes import Property
 from pytest_qnn.qnn.cases import case as steps
-from pytest_qnn.qnn.cases.case import Binding, Descriptor, MemoryCase
+from pytest_qnn.qnn.cases.case import FLIPPED_BYTES, Binding, Descriptor, MemoryCase
 from pytest_qnn.report.explain.telling import Phrase, Told, plain, sentence, shape
 
 _UNKNOWN = re.compile(rf"(?:handle )?\b{steps.BOGUS}\b")
 """The name of a value that was never handed out."""
+_MAPPED = re.compile(rf"(?:handle )?\b{steps.MAPPED}\b")
+"""The same of a value that is the address of memory."""
 _MEM_TYPES = {1: "ION", 2: "CUSTOM", 3: "DMA_BUF"}
 _TENSOR_TYPES = {0: "RAW", 1: "MEMHANDLE"}
 _HTP_TYPES = {0: "QURT", 1: "SHARED_BUFFER", 2: "WEIGHTS_BUFFER", 3: "SHARED_SPILLFILL_BUFFER"}
@@ -36,6 +38,7 @@ _DAMAGE = {
     "flipped": "with one bit changed in the middle",
     "flipped-end": "with one bit changed in the last byte",
 }
+_DAMAGE |= {way: f"with one byte changed in its part {n} of 16" for n, way in enumerate(FLIPPED_BYTES, 1)}
 _SECTIONS = {
     "handle": "in memory given by a handle",
     "short": "in memory given by a handle that is one byte too short",
@@ -359,4 +362,5 @@ def lines(case: MemoryCase) -> list[str]:
     """A sentence for each step, in order."""
     told = [sentence(step, TOLD[type(step)]) for step in case.steps]
     told += ["The process ends in good order, with all that is live"] if case.ends else []
-    return [_UNKNOWN.sub("an unknown handle", text) for text in told]
+    told = [_UNKNOWN.sub("an unknown handle", text) for text in told]
+    return [_MAPPED.sub("the address of memory of the client's for a handle", text) for text in told]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_qnn.qnn.cases.case import (
+    FLIPPED_BYTES,
     AllocNeeded,
     AnyStep,
     ContextCreate,
@@ -154,7 +155,7 @@ def test_the_spill_fill_memory_of_another_context_is_not() -> None:
     assert Note.SPILL_SHARED in found.notes
 
 
-@pytest.mark.parametrize("damage", ["flipped", "flipped-end"])
+@pytest.mark.parametrize("damage", ["flipped", "flipped-end", *FLIPPED_BYTES])
 def test_a_flipped_bit_may_go_unnoticed(damage: Damage) -> None:
     assert not allowed(SAVED, ContextFromBinary("x", "b", damage=damage)).specified
 

@@ -4,11 +4,14 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from pytest_qnn.core.verdict import Violation
 from pytest_qnn.qnn.abi.layouts import Version
 from pytest_qnn.qnn.abi.system import SystemInterface, SystemInterfaceP
 from pytest_qnn.qnn.cases.case import (
+    FLIPPED_BYTES,
     Alloc,
     AnyStep,
     Binding,
@@ -33,6 +36,7 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
 )
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.rules.off.rules import off_08
 from pytest_qnn.qnn.runner import binaries
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
@@ -51,6 +55,13 @@ def reference() -> Iterator[MemoryTarget]:
     target = open_memory_target("reference", "emulated", "off", 10.0)
     yield target
     target.close()
+
+
+LOADED: tuple[tuple[str, Damage], ...] = (("e", ""), ("d", "flipped-3"))
+
+
+def load(name: str, damage: Damage) -> ContextFromBinary:
+    return ContextFromBinary(name, "b", damage=damage)
 
 
 def external(kind: int, buffer: str = "w", offset: int = 0, size: int | None = None) -> Descriptor:
@@ -93,10 +104,50 @@ def test_loading_allocates_what_preparing_would(
     assert seen[5].counted(ProcessCounts).regions - seen[3].counted(ProcessCounts).regions == mapped
 
 
-@pytest.mark.parametrize("damage", ["truncated", "trailing", "garbage", "zeros", "flipped"])
+@pytest.mark.parametrize("damage", ["truncated", "trailing", "garbage", "zeros", "flipped", *FLIPPED_BYTES])
 def test_a_damaged_binary_is_refused(reference: MemoryTarget, damage: Damage) -> None:
     *_, seen = run(reference, *SAVED, ContextFromBinary("d", "b", damage=damage))
     assert (seen.code, seen.values) == (5005, (0x5555555555555555,))
+
+
+def test_a_byte_that_is_not_zero_is_changed_in_each_sixteenth() -> None:
+    data = bytearray(range(1, 33)) * 8
+    data[16 * 3 + 8 : 16 * 4] = bytes(8)
+    data[16 * 5 : 16 * 6] = bytes(16)
+    changed = [binaries._damaged(bytes(data), damage) for damage in FLIPPED_BYTES]
+    places = [[at for at in range(256) if other[at] != data[at]] for other in changed]
+    wanted = [16 * number + 8 for number in range(16)]
+    wanted[3] = 16 * 3
+    assert places == [[at] for at in wanted]
+    assert all(other[at] == data[at] ^ 0xFF for other, at in zip(changed, wanted, strict=True))
+    assert binaries._damaged(b"", "flipped-0") == b""
+
+
+def test_what_is_taken_of_changed_binaries_is_freed(reference: MemoryTarget) -> None:
+    def judged(code: int, whole: int = 0) -> int:
+        steps = (
+            *SAVED,
+            *(step for name, damage in LOADED for step in (load(name, damage), ContextFree(name))),
+        )
+        trace = reference.run(MemoryCase(steps))
+        seen = [*trace.steps[:3], *(StepSeen(code=each, values=(7,)) for each in (0, whole, 0, code))]
+        return off_08(MemoryCase(steps), msgspec.structs.replace(trace, steps=tuple(seen))).count
+
+    assert judged(0) == 0
+    assert judged(5002, whole=5002) == 0
+    with pytest.raises(Violation, match="answered 0 to the changed binary"):
+        judged(5002)
+
+
+def test_a_changed_binary_may_be_refused_with_any_error(reference: MemoryTarget) -> None:
+    steps = (*SAVED, load("d", "flipped-3"))
+    trace = reference.run(MemoryCase(steps))
+    refused = StepSeen(code=1002, values=(0,))
+    trace = msgspec.structs.replace(trace, steps=(*trace.steps[:3], refused))
+    assert off_08(MemoryCase(steps), trace).count == 1
+    steps = (*SAVED, load("d", "garbage"))
+    with pytest.raises(Violation, match="5005"):
+        off_08(MemoryCase(steps), trace)
 
 
 def test_getting_a_binary_checks_its_arguments(reference: MemoryTarget) -> None:

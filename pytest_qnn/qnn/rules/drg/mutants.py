@@ -14,6 +14,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, Registration
 from pytest_qnn.qnn.reference.personalities import DEFAULT
 from pytest_qnn.qnn.reference.registrations import ROLES
+from pytest_qnn.qnn.rules.exe.mutants import is_mapped
 
 
 @faulty_backend("drg-nothing-is-all", "A count of 0 deregisters everything.", "DRG-07")
@@ -118,6 +119,16 @@ class _UnknownIsFine(ReferenceBackend):
 
     def deregister_one(self, handle: int | None) -> bool:
         return super().deregister_one(handle) or handle not in self.given
+
+
+@faulty_backend(
+    "drg-any-address", "What is no handle, but the address of memory, is deregistered with success.", "DRG-03"
+)
+class _AnyAddress(ReferenceBackend):
+    """A handle is taken for the address of the backend's own account of a registration."""
+
+    def deregister_one(self, handle: int | None) -> bool:
+        return super().deregister_one(handle) or is_mapped(handle or 0, 1)
 
 
 @faulty_backend("drg-twice", "A dead handle is deregistered with success.", "DRG-04")

@@ -20,6 +20,7 @@ from pytest_qnn.core.verdict import (
 from pytest_qnn.qnn.abi.codes import MemType
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
+    MAPPED,
     MOST_PARTS,
     NULL,
     Deregister,
@@ -139,7 +140,7 @@ def drg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _no_handle(scene: Scene, tape: Tape) -> None:
     if tape.below(2):
         _several(scene, tape)
-    wrong = tape.pick((NULL, BOGUS, ""))
+    wrong = tape.pick((NULL, BOGUS, "", MAPPED))
     scene.add(Deregister((wrong or scene.any_context(tape),)))
 
 

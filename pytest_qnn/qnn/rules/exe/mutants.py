@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import time
 from typing import Any
 
 import numpy as np
 
+from pytest_qnn.isolation import libc
 from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.mutants import faulty_backend
@@ -279,6 +281,26 @@ class _UnknownIsNewest(_NewestFor):
 
     def newest_stands_for(self, handle: int | None) -> bool:
         return bool(handle) and handle not in self.given
+
+
+def is_mapped(address: int, size: int) -> bool:
+    """Every page of [address, address + size) is mapped into this process."""
+    start = address - address % mmap.PAGESIZE
+    length = address + size - start
+    pages = ctypes.create_string_buffer(length // mmap.PAGESIZE + 1)
+    return int(libc.mincore(start, length, pages)) == 0
+
+
+@faulty_backend("mapped-address-executes", "an address for a handle is used as raw memory", "EXE-05")
+class _MappedIsRaw(ReferenceBackend):
+    """An address at which no memory is mapped is refused."""
+
+    def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
+        value = given.memHandle or 0
+        is_handle = given.memType != TensorMemType.MEMHANDLE or value in self.registrations
+        if is_handle or not is_mapped(value, tensor.size):
+            return super().bind(graph, tensor, given)
+        return Binding(tensor, address=value)
 
 
 @faulty_backend("context-as-handle", "a context's handle is taken for the newest memory handle", "EXE-05")

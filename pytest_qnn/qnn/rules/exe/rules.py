@@ -13,6 +13,7 @@ from pytest_qnn.core.verdict import Examined, Level, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
+    MAPPED,
     NULL,
     Binding,
     Descriptor,
@@ -795,8 +796,8 @@ def exe_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def executed_with_bogus(facts: MemoryFacts) -> Cases:
-    """EXE-05: a value that was never given out, or is a context's, where a memory handle belongs."""
-    return _executed_with(facts, BOGUS, "")
+    """EXE-05: a value that was never given out, or is a context's or an address, for a memory handle."""
+    return _executed_with(facts, BOGUS, "", MAPPED)
 
 
 @rule(
@@ -810,9 +811,10 @@ def executed_with_bogus(facts: MemoryFacts) -> Cases:
     cases=executed_with_bogus,
 )
 def exe_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """A value that was never given out, or is a context's, answers 6004, whether handles are live or none is.
+    """A value that was never given out answers 6004, whether handles are live or none is.
 
-    A context's value that is a live memory handle as well is not judged (IF-09).
+    It may be a context's, or the address of memory that the client has mapped and not registered. A context's
+    value that is a live memory handle as well is not judged (IF-09).
     """
     require_execute(case, trace)
     count = _judge_refused(case, trace, Fault.BAD_HANDLE, "no such handle was ever given out")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
+import signal
 import threading
 import time
+import zlib
 from typing import Any, ClassVar
 
 from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
@@ -203,6 +206,42 @@ class _CutTaken(ReferenceBackend):
             if data[: len(MAGIC)] != MAGIC or int.from_bytes(data[8:16], "little") <= len(data) - HEADER_SIZE:
                 raise
             return Binary(self.build_id, ())
+
+
+def _has_header(data: bytes) -> bool:
+    """The bytes begin as a whole binary does."""
+    return data[: len(MAGIC)] == MAGIC and int.from_bytes(data[8:16], "little") == len(data) - HEADER_SIZE
+
+
+@faulty_backend(
+    "binary-table-kills",
+    "a binary has no checksum, and a tensor in it that is not as it should be ends the process",
+    "OFF-08",
+    deadly=True,
+)
+class _TableKills(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        if not _has_header(data):
+            return super().read_binary(data)
+        body = data[HEADER_SIZE:]
+        try:
+            return decode(data[: HEADER_SIZE - 4] + zlib.crc32(body).to_bytes(4, "little") + body)
+        except ValueError as error:
+            if ".tensors" in str(error):  # where in the binary the decoder has met it
+                os.kill(os.getpid(), signal.SIGSEGV)
+            raise
+
+
+@faulty_backend("binary-changed-no-context", "a changed byte gives success and no context", "OFF-08")
+class _NoContext(ReferenceBackend):
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        try:
+            super().context_create_from_binary(*arguments)
+        except QnnError as error:
+            buffer, size = arguments[3:5]
+            is_malformed = error.code == Error.CONTEXT_ERROR_CREATE_FROM_BINARY
+            if not (is_malformed and _has_header(ctypes.string_at(buffer, size))):
+                raise
 
 
 @faulty_backend("refused-binary-context", "a refused binary leaves a context handle", "OFF-08")
