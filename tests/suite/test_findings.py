@@ -23,6 +23,7 @@ HTP, SAVER, IR, GPU = (f"libQnn{name}.so" for name in ("Htp", "Saver", "Ir", "Gp
 FINDINGS = {
     "any-type-created": (HTP, IR),
     "backend-freed-first": (SAVER,),
+    "changed-binary": (HTP,),
     "damaged-binary": (HTP,),
     "defer-no": (HTP,),
     "denied-messages": (HTP, IR, GPU),
@@ -45,6 +46,7 @@ FINDINGS = {
     "preset-data": (SAVER,),
     "refused-name": (HTP,),
     "relu-of-rank-5": (HTP,),
+    "ruled-out-tensors": (HTP, SAVER, IR),
     "small-memory": (HTP,),
     "static-without-data": (SAVER,),
     "thrown": (SAVER, IR),

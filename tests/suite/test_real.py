@@ -93,6 +93,7 @@ HTP_FINDINGS = {
     "OOM-02": "crash",
     "OOM-05": "fail",
     "PRE-06": "fail",
+    "PRE-14": "fail",
     "QTHR-04": "fail",
 }
 HTP_HANGS = {"EXT-31": "hang"}
@@ -177,7 +178,7 @@ def test_libqnngpu(tmp_path: Path, which: str) -> None:
 @pytest.mark.full
 @SOME_OR_ALL
 def test_libqnnsaver(tmp_path: Path, which: str) -> None:
-    findings = ("PRE-02", "IF-10", "PRE-03", "CTX-07")
+    findings = ("PRE-02", "IF-10", "PRE-03", "PRE-14", "CTX-07")
     closed = ("CAP-01", "MSC-03")
     found = dict.fromkeys(findings, "fail") | {"IF-14": "crash", "IF-15": "crash"}
     found |= {"OOM-02": "crash", "OOM-03": "fail"}
@@ -192,6 +193,7 @@ def test_libqnnir(tmp_path: Path, which: str) -> None:
     contradictions = {"IF-08": "contradiction"}  # key 1001 says that it gives no texts, and it gives one
     # PRE-12: a context takes a second graph of one name, and gives it a handle of its own.
     findings = {"IF-10": "crash", "PRE-06": "fail", "PRE-07": "fail", "PRE-12": "fail"} | contradictions
+    findings |= {"PRE-14": "fail"}
     findings |= {"IF-14": "crash", "IF-15": "crash", "OOM-01": "crash", "OOM-02": "crash", "OOM-03": "fail"}
     findings |= {"OOM-04": "inconclusive", "OOM-06": "inconclusive"}  # behind OOM-01
     on_library(tmp_path, which, "libQnnIr.so", findings, "CAP-02", closed=("MSC-03",))

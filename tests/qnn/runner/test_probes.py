@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from case_mutations import refusal
 
 from pytest_qnn.core.verdict import Violation
 from pytest_qnn.qnn.cases.case import (
+    BOGUS,
     FREED,
+    MAPPED,
     Alloc,
     AnyStep,
     Binding,
@@ -32,6 +34,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     QnnOp,
     Register,
+    TensorMistake,
     Version,
 )
 from pytest_qnn.qnn.cases.contents import contents
@@ -122,6 +125,50 @@ def test_a_mistake_in_composing_comes_after_calls_that_are_right(
         *((call, 0) for call in before),
         (before[0] if mistake == "name" else "graphAddNode", code),
     )
+
+
+@pytest.mark.parametrize("mistake", get_args(TensorMistake))
+@pytest.mark.parametrize("op", ["ElementWiseAdd", "Reshape"])
+def test_a_tensor_that_is_ruled_out_comes_behind_those_that_are_right(mistake: Mistake, op: QnnOp) -> None:
+    seen = last(CONTEXT, Miscompose("c0", mistake, op))
+    assert {call for call, _ in seen.calls} == {"graphCreate", "tensorCreateGraphTensor"}
+    assert [code for _, code in seen.calls] == [*[0] * (len(seen.calls) - 1), 7004]
+    assert (seen.code, len(seen.calls)) == (7004, 5 if op == "ElementWiseAdd" else 4)
+
+
+def test_only_a_tensor_of_fixed_point_has_a_scale() -> None:
+    assert last(CONTEXT, Miscompose("c0", "scale-zero", dtype="FLOAT_32")).skipped
+    assert last(CONTEXT, Miscompose("c0", "rank-0", dtype="FLOAT_32")).code == 7004
+
+
+@pytest.mark.parametrize(
+    ("mutant", "taken"),
+    [
+        ("tensor-without-elements", {"zero-dimension"}),
+        ("tensor-scalar-with-shape", {"rank-0"}),
+        ("tensor-scale-unchecked", {"scale-zero", "scale-negative", "scale-nan"}),
+    ],
+)
+def test_a_mutant_takes_the_tensors_of_its_own_fault(mutant: str, taken: set[str]) -> None:
+    mistakes: tuple[Mistake, ...] = get_args(TensorMistake)
+    trace = carried_out(CONTEXT, *(Miscompose("c0", each) for each in mistakes), target=f"mutant:{mutant}")
+    assert {each for each, seen in zip(mistakes, trace.steps[1:], strict=True) if seen.code == 0} == taken
+
+
+def test_the_address_of_memory_of_the_client_is_no_handle() -> None:
+    bindings = (Binding("handle", MAPPED, seed=1), Binding(seed=2), Binding())
+    assert last(*GRAPH, Execute("g0", bindings)).code == 6004
+    assert last(CONTEXT, Deregister((MAPPED,))).code == 8001
+
+
+def test_the_address_of_memory_of_the_client_leads_to_what_raw_memory_would_have() -> None:
+    bindings = (Binding("handle", MAPPED, seed=1), Binding(seed=2), Binding())
+    trace = carried_out(*GRAPH, Execute("g0", bindings), target="mutant:mapped-address-executes")
+    inputs = (contents("UFIXED_POINT_8", seed, 8) for seed in (1, 2))
+    assert trace.steps[-1].data == (expected("ElementWiseAdd", "UFIXED_POINT_8", *inputs),)
+    assert trace.steps[-1].code == 0
+    bogus = (Binding("handle", BOGUS), *bindings[1:])
+    assert carried_out(*GRAPH, Execute("g0", bogus), target="mutant:mapped-address-executes").steps[-1].code
 
 
 @pytest.mark.parametrize("mistake", ["few-inputs", "many-inputs"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
+from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import Tensor as TensorStruct
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
@@ -210,6 +210,30 @@ class _NodeAfterFinalise(ReferenceBackend):
         owner = self.graphs.get(graph or 0)
         if owner is None or not owner.finalised:
             super().graph_add_node(graph, config)
+
+
+@faulty_backend("tensor-without-elements", "A dimension of 0 is taken for 1.", "PRE-14")
+class _ZeroIsOne(_Creates):
+    def change(self, given: Any) -> None:
+        shape = [max(1, given.v1.dimensions[i]) for i in range(given.v1.rank)]
+        self.dimensions = (ctypes.c_uint32 * len(shape))(*shape)
+        given.v1.dimensions = ctypes.cast(self.dimensions, ctypes.POINTER(ctypes.c_uint32))
+
+
+@faulty_backend("tensor-scalar-with-shape", "Dimensions of a tensor of rank 0 are ignored.", "PRE-14")
+class _IgnoresDimensions(ReferenceBackend):
+    def check_dimensions(self, given: Any) -> None:
+        del given
+
+
+@faulty_backend("tensor-scale-unchecked", "A scale that is not positive is taken.", "PRE-14")
+class _AnyScale(_Creates):
+    """The tensor would give no numbers; nobody computes with it."""
+
+    def change(self, given: Any) -> None:
+        encoding = given.v1.quantizeParams.scaleOffsetEncoding
+        if given.v1.dataType == DataType.UFIXED_POINT_8 and not encoding.scale > 0:
+            encoding.scale = 1.0
 
 
 @faulty_backend("validates-names-only", "validateOpConfig looks at the operator's name alone.", "PRE-13")

@@ -1,0 +1,112 @@
+"""PRE: tensors that QnnTypes.h rules out."""
+
+from __future__ import annotations
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Miscompose, Mistake, Prepare
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.rules.graphs import judge_contents
+from pytest_qnn.qnn.rules.judging import (
+    demand_code,
+    facts_of,
+    own_steps,
+    place,
+    require_composition,
+    require_contexts,
+)
+from pytest_qnn.qnn.strategies.graphs import Cases, execute
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_OF_SHAPE: dict[Mistake, str] = {
+    "zero-dimension": "a dimension is 0, in a struct of version 2",
+    "rank-0": "the rank is 0, and dimensions is not NULL",
+}
+_OF_SCALE: dict[Mistake, str] = {
+    "scale-zero": "the scale is 0",
+    "scale-negative": "the scale is negative",
+    "scale-nan": "the scale is not a number",
+}
+_RULED_OUT = _OF_SHAPE | _OF_SCALE
+_QUANTISED = "UFIXED_POINT_8"
+_SHAPE = (1, 2, 2, 2)
+"""That of the tensors with which QnnBackend_validateOpConfig was asked."""
+
+
+def _ruled_out(facts: MemoryFacts) -> Cases:
+    """All that a tensor may have wrong, in any order, in one or two contexts; then an ordinary graph in each.
+
+    Only a tensor of fixed point has a scale.
+    """
+
+    def core(scene: Scene, tape: Tape) -> None:
+        contexts = [scene.context() for _ in range(1 + tape.chance(4))]
+        operators = scene.operators or ((),)
+        quantised = [operator for operator in operators if not operator or operator[1] == _QUANTISED]
+        mistakes: list[Mistake] = [*_OF_SHAPE, *(_OF_SCALE if quantised else ())]
+        first = tape.below(len(mistakes))
+        for mistake in (*mistakes[first:], *mistakes[:first]):
+            operator = tape.pick(quantised if mistake in _OF_SCALE else operators)
+            scene.add(Miscompose(tape.pick(contexts), mistake, *operator))
+        for context in contexts:
+            name = scene.prepare(context, tape, shape=_SHAPE)
+            if name and facts.executes:
+                execute(scene, name, None, seed=tape.below(16))
+
+    return scenes(facts, core, before=1)
+
+
+@rule(
+    "PRE-14",
+    Level.SHOULD,
+    "QnnTensor_createGraphTensor refuses a tensor that QnnTypes.h rules out: a dimension of 0 in version 2, "
+    "dimensions that are not NULL with rank 0, a scale that is not positive; the context goes on.",
+    source="QnnTypes.h: Qnn_TensorV1_t and Qnn_TensorV2_t, dimensions; Qnn_ScaleOffset_t, scale; "
+    "QnnTensor.h: QnnTensor_createGraphTensor, QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM",
+    subject="memory",
+    cases=_ruled_out,
+)
+def pre_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Any error will do, where a tensor of the same graph without the mistake is created.
+
+    Left open are rank 0 without dimensions (a scalar), a dimension of 0 in version 1, of which the header
+    does not say that there is none, and a scale that is infinite.
+    """
+    require_composition(trace)
+    require_contexts(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
+        assert isinstance(walked.step, Miscompose)
+        if walked.step.mistake not in _RULED_OUT:
+            continue
+        if walked.code == 0:
+            call, _ = walked.seen.calls[-1]
+            raise Violation(
+                f"an error: {_RULED_OUT[walked.step.mistake]}", f"{call} answers {named(0)}", place(walked)
+            )
+        count += 1
+    _demand_usable(case, trace)
+    return Examined(count, "tensors that QnnTypes.h rules out")
+
+
+def _demand_usable(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Graphs behind the last refused tensor are composed, and give the right outputs."""
+    last = max((at for at, step in enumerate(case.steps) if isinstance(step, Miscompose)), default=-1)
+    because = "tensors of another graph were refused before"
+    validated = facts_of(trace).validated
+    mine: set[str] = set()
+    for walked in own_steps(case, trace, lambda w: w.index > last and w.allowed.valid):
+        step = walked.step
+        if isinstance(step, Prepare) and (step.op, step.dtype) in validated and step.shape == _SHAPE:
+            demand_code(walked, {0}, because)
+            mine.add(step.graph)
+        elif isinstance(step, Execute) and step.graph in mine:
+            demand_code(walked, {0}, because)
+    judge_contents(
+        case,
+        trace,
+        lambda seen: seen.where == "output" and seen.walked.index > last and seen.made is not None,
+        because,
+    )
