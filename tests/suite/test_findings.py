@@ -56,7 +56,8 @@ FINDINGS = {
 }
 """The programs of docs/findings/qnn, and the libraries on which each ends with 1."""
 ALLOCATIONS = ("kept-memory", "kept-names", "no-log", "no-memory", "null-used", "thrown")
-FOLDERS = dict.fromkeys(ALLOCATIONS, "allocations")
+MALFORMED = ("changed-binary", "ruled-out-tensors")
+FOLDERS = dict.fromkeys(ALLOCATIONS, "allocations") | dict.fromkeys(MALFORMED, "malformed")
 """Of those that stand elsewhere in docs/findings."""
 SOON = {("relu-of-rank-5", HTP), ("equal-ids", IR), ("handles-left", GPU), ("no-log", SAVER)}
 """What the fast run looks at: a crash, and one finding of each of the other libraries."""

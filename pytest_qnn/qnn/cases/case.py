@@ -722,7 +722,7 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """Count what creations write to their structs beside the id."""
 
 
-TensorMistake = Literal["zero-dimension", "rank-0", "scale-zero", "scale-negative", "scale-nan"]
+TensorMistake = Literal["zero-dimension", "scale-zero", "scale-negative", "scale-nan"]
 Mistake = Literal["name", "tensor", "late", "few-inputs", "many-inputs", TensorMistake]
 
 
@@ -733,8 +733,7 @@ class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=Tr
     not. ``late``: a node is added after graphFinalize. ``few-inputs``, ``many-inputs``: no graph is composed;
     backendValidateOpConfig is asked for the operator as it is, and then without its last input, or with that
     twice. Of the others (`TensorMistake`) the graph gets one tensor more, as its first input but for a
-    dimension of 0 in a struct of version 2, a rank of 0 beside its dimensions, or its scale, which only
-    UFIXED_POINT_8 has.
+    dimension of 0 in a struct of version 2, or its scale, which only UFIXED_POINT_8 has.
 
     The graph has a name that no other step gives. The code is that of the mistaken call; None: a call before
     it failed.

@@ -85,7 +85,6 @@ class Graphs(Core):
         given = tensor[0].v1
         made = self.read(given)
         self.check_preset(given)
-        self.check_dimensions(given)
         if any(made.name == other.name for other in owner.tensors.values()):
             raise QnnError(Error.TENSOR_ERROR_ALREADY_EXISTS)
         made.mem_type = self.hint(owner, made)
@@ -107,11 +106,6 @@ class Graphs(Core):
         """Hook: an IO tensor comes without data (RAW) and without a handle (MEMHANDLE): else 7004."""
         preset = given.clientBuf.data if given.memType == TensorMemType.RAW else given.memHandle
         if given.type in _IO and preset:
-            raise QnnError(_BAD_TENSOR)
-
-    def check_dimensions(self, given: Any) -> None:
-        """Hook: a tensor of rank 0, a scalar, comes without dimensions: else 7004."""
-        if not given.rank and given.dimensions:
             raise QnnError(_BAD_TENSOR)
 
     def hint(self, graph: Graph, tensor: Tensor) -> int:

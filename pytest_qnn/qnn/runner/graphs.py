@@ -284,8 +284,6 @@ def _ruled_out(mistake: Mistake, model: Tensor) -> tuple[Tensor, Any]:
         made.version = 2
         made.v2.sparseParams.type = _SPARSE_UNDEFINED
         dimensions[v1.rank - 1] = 0
-    elif mistake == "rank-0":
-        v1.rank = 0
     else:
         v1.quantizeParams.scaleOffsetEncoding.scale = _SCALES[mistake]
     return made, dimensions

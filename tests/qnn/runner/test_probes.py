@@ -138,14 +138,13 @@ def test_a_tensor_that_is_ruled_out_comes_behind_those_that_are_right(mistake: M
 
 def test_only_a_tensor_of_fixed_point_has_a_scale() -> None:
     assert last(CONTEXT, Miscompose("c0", "scale-zero", dtype="FLOAT_32")).skipped
-    assert last(CONTEXT, Miscompose("c0", "rank-0", dtype="FLOAT_32")).code == 7004
+    assert last(CONTEXT, Miscompose("c0", "zero-dimension", dtype="FLOAT_32")).code == 7004
 
 
 @pytest.mark.parametrize(
     ("mutant", "taken"),
     [
         ("tensor-without-elements", {"zero-dimension"}),
-        ("tensor-scalar-with-shape", {"rank-0"}),
         ("tensor-scale-unchecked", {"scale-zero", "scale-negative", "scale-nan"}),
     ],
 )

@@ -220,12 +220,6 @@ class _ZeroIsOne(_Creates):
         given.v1.dimensions = ctypes.cast(self.dimensions, ctypes.POINTER(ctypes.c_uint32))
 
 
-@faulty_backend("tensor-scalar-with-shape", "Dimensions of a tensor of rank 0 are ignored.", "PRE-14")
-class _IgnoresDimensions(ReferenceBackend):
-    def check_dimensions(self, given: Any) -> None:
-        del given
-
-
 @faulty_backend("tensor-scale-unchecked", "A scale that is not positive is taken.", "PRE-14")
 class _AnyScale(_Creates):
     """The tensor would give no numbers; nobody computes with it."""

@@ -22,7 +22,6 @@ from pytest_qnn.qnn.trace import MemoryTrace
 
 _OF_SHAPE: dict[Mistake, str] = {
     "zero-dimension": "a dimension is 0, in a struct of version 2",
-    "rank-0": "the rank is 0, and dimensions is not NULL",
 }
 _OF_SCALE: dict[Mistake, str] = {
     "scale-zero": "the scale is 0",
@@ -62,17 +61,18 @@ def _ruled_out(facts: MemoryFacts) -> Cases:
     "PRE-14",
     Level.SHOULD,
     "QnnTensor_createGraphTensor refuses a tensor that QnnTypes.h rules out: a dimension of 0 in version 2, "
-    "dimensions that are not NULL with rank 0, a scale that is not positive; the context goes on.",
-    source="QnnTypes.h: Qnn_TensorV1_t and Qnn_TensorV2_t, dimensions; Qnn_ScaleOffset_t, scale; "
-    "QnnTensor.h: QnnTensor_createGraphTensor, QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM",
+    "a scale that is not positive; the context goes on.",
+    source="QnnTypes.h: Qnn_TensorV2_t, dimensions; Qnn_ScaleOffset_t, scale; QnnTensor.h: "
+    "QnnTensor_createGraphTensor, QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM",
     subject="memory",
     cases=_ruled_out,
 )
 def pre_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Any error will do, where a tensor of the same graph without the mistake is created.
 
-    Left open are rank 0 without dimensions (a scalar), a dimension of 0 in version 1, of which the header
-    does not say that there is none, and a scale that is infinite.
+    Left open are a dimension of 0 in version 1, of which the header does not say that there is none, and a
+    scale that is infinite. So are dimensions beside rank 0: the header forbids the client to pass them, and a
+    backend that does not look at them has a scalar like any other.
     """
     require_composition(trace)
     require_contexts(case, trace)

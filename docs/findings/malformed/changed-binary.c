@@ -5,7 +5,7 @@
  *
  * The binary is that of two graphs, a Relu and an addition of weights. No document says that the byte must be noticed.
  */
-#include "qnn.h"
+#include "../qnn/qnn.h"
 
 enum { kElements = 9 * 33 };
 static const uint32_t kShape[4] = {1, 1, 9, 33};
