@@ -3,7 +3,9 @@
 Each fault is judged by all rules of its half (profile ``quick``, nothing shrunk, with owners as in a run).
 Its own rules should find it; any other MUST rule that fails accuses the target of what is not wrong. Faults
 are the mutants, and those of tests/faults in C libraries, which are judged in children. Rows are appended to
-``blame.jsonl`` as they come; a fault that has one is not judged again.
+``blame.jsonl`` as they come, with the day and the digests of the rules and of the fault; a fault that has one
+is not judged again, but for ``--only`` and ``--stale``: the latter judges it by those rules whose cases,
+checks or controls have changed since (`benchmarks.blame_rows`), and ``--left`` says how much that is.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import multiprocessing
 import random
 import resource
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -26,6 +30,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from benchmarks import blame_rows
+from benchmarks.blame_rows import Left, Row, rules_now
+from benchmarks.gallery.results import Rules
 from pytest_qnn.core import engine
 from pytest_qnn.core.engine import InternalError
 from pytest_qnn.core.profile import PROFILES
@@ -34,6 +41,7 @@ from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Level, Outcome
 from pytest_qnn.effort import profile as planned
 from pytest_qnn.mutants import opened
+from pytest_qnn.mutants.digests import mutant_digest
 from pytest_qnn.qnn.mutants import table as qnn_mutants
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
@@ -278,32 +286,6 @@ class Fault(NamedTuple):
     is_mutant: bool
 
 
-class Row(msgspec.Struct, frozen=True):
-    """What all rules say of one fault; each list holds ids in order."""
-
-    name: str
-    owners: list[str]
-    """Rules that it breaks, of those that failed."""
-    missed: list[str]
-    """Rules that it breaks and that saw nothing in so few cases."""
-    accused: list[str]
-    """Other MUST rules that failed."""
-    advised: list[str]
-    """Other SHOULD and MAY rules that failed."""
-    blocked: list[str]
-    """Rules of which nothing was left to judge."""
-    seconds: float
-    """CPU time, children included."""
-    seed: int
-    seen: dict[str, str] = {}
-    """By rule of `accused`, what it saw."""
-    unjudged: list[str] = []
-    """Rules that were left out, or in which the suite itself failed."""
-    later: list[str] = []
-    """Rules of `missed` that fail in profile `default` (``--owners``)."""
-
-
-"""Rules that a fault breaks besides those that it was made for, and why."""
 FALSE: dict[str, tuple[str, str]] = {
     "keeps-first-plan": (
         "PREC-07",
@@ -312,10 +294,6 @@ FALSE: dict[str, tuple[str, str]] = {
     "packs-weights": (
         "DOM-01 ERR-01 ERR-02",
         "it changes shapes and axes that are constants, so that nodes of the CPU cannot be prepared",
-    ),
-    "waits-at-a-mean": (
-        "ABI-05",
-        "no plain run of the case has the MEAN that its application has",
     ),
 }
 """Accusations that are wrong, and how they came about."""
@@ -351,6 +329,8 @@ class Failures(msgspec.Struct):
 
     seen: dict[str, str] = {}
     """By rule that failed, what it saw."""
+    by: dict[str, list[str]] = {}
+    """By rule in whose cases something failed: the rules of which that is a finding."""
     blocked: list[str] = []
     unjudged: list[str] = []
     """Rules in which the suite itself failed, or that have nothing to judge with."""
@@ -379,11 +359,13 @@ def judged_by(
                 continue
             for owner in owners:
                 found.seen.setdefault(owner, f"handed over by {rule.id}")
+                found.by.setdefault(rule.id, []).append(owner)
             if verdict.is_blocked:
                 found.blocked.append(rule.id)
             elif verdict.outcome not in (*_QUIET, Outcome.INCONCLUSIVE):
                 finding = verdict.finding
                 found.seen[rule.id] = f"{finding.seen} @ {finding.where}"[:300] if finding else verdict.reason
+                found.by.setdefault(rule.id, []).append(rule.id)
     return found
 
 
@@ -392,11 +374,18 @@ def rules_of(subject: Subject) -> list[Rule[Any, Any, Any]]:
     return [rule for rule in catalogue().values() if rule.subject == subject and not rule.self_check]
 
 
-def row(name: str, seed: int, only: Sequence[str] = ()) -> Row:
-    """Judge one fault by all rules of its half, or by those that are named."""
+def row(name: str, seed: int, only: Sequence[str] = (), *, measured: bool = False) -> Row:
+    """Judge one fault by all rules of its half, or by those that are named.
+
+    Args:
+        name: of the fault.
+        seed: of the cases.
+        only: ids of rules; none: all.
+        measured: rules that measure judge it too, whether or not it is in their sample.
+    """
     fault = faults()[name]
     judging = [rule for rule in rules_of(fault.subject) if not only or rule.id in only]
-    left_out = [rule.id for rule in judging if not only and _left_out(rule, fault)]
+    left_out = [rule.id for rule in judging if not (only or measured) and _left_out(rule, fault)]
     started = _cpu()
     with tempfile.TemporaryDirectory() as folder:
         target = open_fault(fault, Path(folder))
@@ -415,18 +404,31 @@ def row(name: str, seed: int, only: Sequence[str] = ()) -> Row:
         seed=seed,
         seen={rule: found.seen[rule] for rule in accused},
         unjudged=sorted([*left_out, *found.unjudged]),
+        by=found.by,
+        rules=[rule.id for rule in judging] if only else [],
     )
 
 
+def of_rules(name: str, seed: int, only: Mapping[str, Sequence[str]], measured: bool) -> Row:
+    """The row of a fault, by the rules that are named for it; none: by all."""
+    return row(name, seed, only.get(name, ()), measured=measured)
+
+
 def again(name: str, seed: int) -> Row:
-    """A fault's row, with what those of its own rules say in profile `default` that saw nothing in it."""
+    """Of those rules of a fault that saw nothing in it, which do in profile `default`."""
     before = known()[name]
     started = _cpu()
     with tempfile.TemporaryDirectory() as folder:
         target = open_fault(faults()[name], Path(folder))
         found = judged_by([catalogue()[each] for each in before.missed], target, seed, whole=True)
     later = [rule for rule in before.missed if rule in found.seen]
-    return msgspec.structs.replace(before, later=later, seconds=round(before.seconds + _cpu() - started, 1))
+    seconds = round(_cpu() - started, 1)
+    return Row(
+        *(name, [], before.missed, [], [], [], seconds, seed),
+        later=later,
+        rules=before.missed,
+        whole=True,
+    )
 
 
 def _left_out(rule: Rule[Any, Any, Any], fault: Fault) -> bool:
@@ -479,9 +481,32 @@ def _several(names: Sequence[str], seed: int, jobs: int, judge: _Judge) -> Itera
 
 
 def known() -> dict[str, Row]:
-    """The rows so far, by fault; of a fault with several, the last."""
-    lines = RESULTS.read_bytes().splitlines() if RESULTS.exists() else []
-    return {each.name: each for each in (msgspec.json.decode(line, type=Row) for line in lines)}
+    """The rows so far, by fault: of a fault with several, each rule's last word."""
+    kills = {name: each.kills for name, each in faults().items()}
+    return {name: one.row(kills.get(name, ())) for name, one in blame_rows.known(RESULTS).items()}
+
+
+def fault_digest(fault: Fault) -> str:
+    """Of the mutant, or of the source in C."""
+    if fault.is_mutant:
+        return mutant_digest(fault.name)
+    return hashlib.sha256(in_c.faulty(fault.name).encode()).hexdigest()[:16]
+
+
+def left(now: Mapping[Subject, Rules], *, measured: bool = False) -> Left:
+    """By fault, the rules that have not judged it as they are.
+
+    Args:
+        now: the rules of each half (`blame_rows.rules_now`).
+        measured: rules that measure are to judge all mutants.
+    """
+    both, rules = faults(), catalogue()
+    asked = {name: (fault_digest(each), now[each.subject]) for name, each in both.items()}
+    return blame_rows.left(
+        blame_rows.known(RESULTS),
+        asked,
+        lambda name, rule: not measured and _left_out(rules[rule], both[name]),
+    )
 
 
 def in_turn(seed: int) -> list[str]:
@@ -492,8 +517,8 @@ def in_turn(seed: int) -> list[str]:
     return [*(name for name, each in both.items() if not each.is_mutant), *mutants]
 
 
-def document(rows: dict[str, Row]) -> str:
-    """The matrix as Markdown."""
+def document(rows: dict[str, Row], waiting: Left) -> str:
+    """The matrix as Markdown; ``waiting``: what has not been judged by the rules as they are (`left`)."""
     both = faults()
     rows = {name: each for name, each in rows.items() if name in both}
     judged = [name for name in rows if both[name].is_mutant]
@@ -508,6 +533,13 @@ def document(rows: dict[str, Row]) -> str:
         "judged": len(judged),
         "measured": ", ".join(MEASURED),
         "mutants": sum(each.is_mutant for each in both.values()),
+        "rows": len(rows),
+        "current": len(rows.keys() - waiting.keys()),
+        "undated": sum(not each.digests for each in rows.values()),
+        "pairs": sum(map(len, waiting.values())),
+        "waiting": len(waiting),
+        "one_in": _MEASURED_IN,
+        "all_rules": sum(_by_all(rows[name]) for name in judged),
     }
     parts = [_HEAD.format(**head)]
     for title, is_mutant in (("Faults in C libraries", False), ("Mutants", True)):
@@ -521,9 +553,20 @@ def document(rows: dict[str, Row]) -> str:
             f"{_COLUMNS}{''.join(map(_line, own))}"
         )
     for title, said in (("Explained", EXPLAINED), ("False", FALSE)):
-        lines = [f"* `{name}` ({rules}): {why}\n" for name, (rules, why) in sorted(said.items())]
+        told = ((name, _of(rows.get(name), rules), why) for name, (rules, why) in sorted(said.items()))
+        lines = [f"* `{name}` ({rules}): {why}\n" for name, rules, why in told if rules]
         parts += [f"\n## {title}\n\n", *lines] if lines else []
     return "".join(parts)
+
+
+def _of(found: Row | None, rules: str) -> str:
+    """Those of the rules that accuse in the row; no row has none."""
+    return " ".join(each for each in rules.split() if found and each in found.accused)
+
+
+def _by_all(found: Row) -> bool:
+    """No rule was left out of the row."""
+    return not any(" " not in each for each in found.unjudged)
 
 
 def unexplained(found: Row) -> list[str]:
@@ -540,11 +583,18 @@ fault judged by all rules of its half, {in_c} of {all_in_c} faults in C librarie
 and {judged} of {mutants} mutants. Without a row: {missing}. It took {cpu} minutes of processor time;
 `benchmarks/blame.jsonl` keeps the rows, and the same command goes on with what has none.
 
+Rows of the rules, controls and faults as they are on that day: {current} of {rows}. Left are {pairs} pairs of
+a fault and a rule, of {waiting} faults; rows that do not say which rules they are of, from before 2026-11-30:
+{undated}. `--left` counts these pairs, and `--stale` judges them. What cases meet afterwards (the
+runner, the reference, the runtimes) is not looked at.
+
 Profile `quick` (mutants of QNN with its 5 examples of libraries in children), nothing shrunk or repeated.
 To make it cheap, a control is run once for each fault and not for each rule; of an owner it is only said
 that it failed; a rule is searched around six causes at most, where a run has twelve; and the measured
 rules (those whose ids begin with {measured})
-judge one mutant in eight, beside their own and the faults in C.
+judge one mutant in {one_in}, drawn by its name, beside their own and the faults in C: they run threads for a
+while, or a case many times, and cost more than all other rules together. All rules have judged {all_rules}
+of the mutants. `--measured` has these rules judge each.
 
 The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named
 from docs/reference/rules.md before it was judged); those that saw nothing in so few cases, with * where they
@@ -581,26 +631,62 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="again; repeatable")
     parser.add_argument("--minutes", type=float, default=40.0, help="CPU time after which none is begun")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the matrix")
+    parser.add_argument(
+        "--left", action="store_true", help="say how much the rules as they are have not judged"
+    )
+    parser.add_argument("--stale", action="store_true", help="judge that, by the rules in question")
+    parser.add_argument("--measured", action="store_true", help="rules that measure judge all mutants")
     parser.add_argument("--owners", action="store_true", help="rules of their own that saw nothing, again")
     options = parser.parse_args()
-    rows = known()
-    if options.owners:
-        new = [name for name, one in rows.items() if one.missed and not one.later and name in faults()]
-    else:
-        new = [name for name in in_turn(options.seed) if name not in rows]
-    names, judge = options.only or new, again if options.owners else row
+    now = {subject: rules_now(subject) for subject in PLACES}
+    if options.left:
+        waiting = left(now, measured=options.measured)
+        print(f"{len(waiting)} faults, {sum(map(len, waiting.values()))} pairs of a fault and a rule")
+        return
+    names, judge = _asked(options, now)
+    digests = {name: fault_digest(each) for name, each in faults().items()}
     spent = 0.0
-    for one in measure(names if options.minutes else (), options.seed, options.jobs, judge):
-        with RESULTS.open("ab") as results:
-            results.write(msgspec.json.encode(one) + b"\n")
-        rows[one.name] = one
+    for found in measure(names if options.minutes else (), options.seed, options.jobs, judge):
+        rules = now[faults()[found.name].subject]
+        day, fault = date.today().isoformat(), digests[found.name]
+        one = msgspec.structs.replace(found, day=day, digests=rules.name, fault=fault)
+        blame_rows.keep(RESULTS, one, rules)
         spent += one.seconds
         sys.stderr.write(f"{_line(one).strip()} {one.seconds:.1f} s {one.seen}\n")
         if spent > 60 * options.minutes:
             break
+    rows = known()
     if options.update:
-        options.update.write_text(document(rows))
+        options.update.write_text(document(rows, left(now)))
     sys.stderr.write(f"{len(rows)} faults have rows; {spent:.0f} s CPU\n")
+
+
+def _asked(options: argparse.Namespace, now: Mapping[Subject, Rules]) -> tuple[list[str], _Judge]:
+    """What is to be judged, in order, and how."""
+    rows = known()
+    if options.owners:
+        missing = (name for name, one in rows.items() if one.missed and not one.later and name in faults())
+        return options.only or [*missing], again
+    if not options.stale:
+        new = [name for name in in_turn(options.seed) if name not in rows]
+        return options.only or new, functools.partial(of_rules, only={}, measured=options.measured)
+    waiting = left(now, measured=options.measured)
+    names = [name for name in in_turn(options.seed) if name in waiting]
+    names = [name for name in names if not options.only or name in options.only]
+    # By all rules: a new row in the place of the old one.
+    some = {name: rules for name, rules in waiting.items() if not _is_all(name, rules, now, options)}
+    return names, functools.partial(of_rules, only=some, measured=options.measured)
+
+
+def _is_all(
+    name: str, rules: Sequence[str], now: Mapping[Subject, Rules], options: argparse.Namespace
+) -> bool:
+    """Whether no other rule judges the fault."""
+    fault, known_rules = faults()[name], catalogue()
+    of_half = now[fault.subject].digests
+    return {*rules} == {
+        each for each in of_half if options.measured or not _left_out(known_rules[each], fault)
+    }
 
 
 if __name__ == "__main__":

@@ -79,7 +79,11 @@ def rules_of(half: str) -> Rules:
     """As they are now; without the self-checks, which judge no target."""
     subject = HALVES[half]
     wanted = [each.id for each in catalogue().values() if each.subject == subject and not each.self_check]
-    digests = {each: rule_digest(each) for each in sorted(wanted)}
+    return named({each: rule_digest(each) for each in sorted(wanted)})
+
+
+def named(digests: dict[str, str]) -> Rules:
+    """Rules with these digests, by the name that they have wherever they are the same."""
     return Rules(hashlib.sha256(msgspec.json.encode(digests)).hexdigest()[:16], digests)
 
 
@@ -102,11 +106,16 @@ def rules_before(results: Path) -> dict[str, Rules]:
 
 def keep(results: Path, found: Judged, rules: Rules) -> None:
     """Append a result, and the rules that it names where no other has named them."""
+    name_rules(results, rules)
+    with results.open("ab") as file:
+        file.write(msgspec.json.encode(found) + b"\n")
+
+
+def name_rules(results: Path, rules: Rules) -> None:
+    """Keep the rules that a result names, where no other has named them."""
     if rules.name not in rules_before(results):
         with _file_of_rules(results).open("ab") as file:
             file.write(msgspec.json.encode(rules) + b"\n")
-    with results.open("ab") as file:
-        file.write(msgspec.json.encode(found) + b"\n")
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -66,17 +66,28 @@ def pair_digest(rule_id: str, mutant: Mutant) -> str:
     Raises:
         LookupError: the decorator that enters the rule, or the mutant, is not in a module of its area.
     """
-    reached = _reached(("rule", rule_id)) | _reached(("mutant", mutant.name))
-    return hashlib.sha256("\n".join(sorted(reached)).encode()).hexdigest()[:16]
+    return _digest(_reached(("rule", rule_id)) | _reached(("mutant", mutant.name)))
 
 
-def rule_digest(rule_id: str) -> str:
+def rule_digest(rule_id: str, *, controls: bool = False) -> str:
     """The same of the cases and the check of a rule alone: without controls, which only a failure meets.
+
+    Args:
+        rule_id: of the rule.
+        controls: those of its half are part of it, as for what fails in other rules' cases.
 
     Raises:
         LookupError: the decorator that enters the rule is not in a module of its area.
     """
-    reached = _reached(("rule", rule_id), controls=False)
+    return _digest(_reached(("rule", rule_id), controls=controls))
+
+
+def mutant_digest(name: str) -> str:
+    """The same of a mutant alone. Raises LookupError where no decorator enters it in a module of its area."""
+    return _digest(_reached(("mutant", name)))
+
+
+def _digest(reached: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(reached)).encode()).hexdigest()[:16]
 
 
