@@ -99,23 +99,6 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
         write(f"left to other shards: {rules}; python -m pytest_qnn merge adds them")
 
 
-def found_for_others(reporter: pytest.TerminalReporter, found: Sequence[tuple[Verdict, int]]) -> None:
-    """Write in full what was found in the cases of other rules.
-
-    No test failed for it, so that pytest's section of failures lacks it; ``--tb=no`` leaves out both.
-
-    Args:
-        reporter: of pytest.
-        found: each verdict, with the value of ``--qnn-seed`` that gives the same cases.
-    """
-    if not found or reporter.config.option.tbstyle in ("no", "line"):
-        return
-    reporter.section("found in cases of other rules", "=")
-    for verdict, seed in found:
-        reporter.section(f"{verdict.rule}, found by {verdict.found_by}", "_", red=True, bold=True)
-        reporter.write_line(failure.text(verdict, seed))
-
-
 def _of_target(described: Description | None, verdicts: list[Verdict]) -> Iterator[Line]:
     """What was learned of the target, and what was found."""
     if described is not None:

@@ -9,19 +9,23 @@ import json
 import signal
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_qnn.core.printable import printable
+from pytest_qnn.session import node_ids
 from pytest_qnn.state import SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Subject
     from pytest_qnn.core.verdict import Verdict
     from pytest_qnn.report.loaded import Report
+
+Key = tuple[str, str, str]
+"""Subject, target and rule of a verdict."""
 
 
 class Gatherer:
@@ -57,6 +61,10 @@ class Gatherer:
         """A test was reported otherwise than its rule's verdict demands, as where a plugin runs it again."""
         self._failed = False
         """A test has failed as its rule's verdict demands: ``pytest.exit`` with status 0 does not hide it."""
+        self._telling: pytest.TestReport | None = None
+        """What is being reported at the run's end (`_tell`)."""
+        self._told: set[Key] = set()
+        """Findings of which that is done."""
 
     def pytest_sessionstart(self) -> None:
         """Name the submission in a JUnit file, and prepare for a run that is ended from outside."""
@@ -252,18 +260,22 @@ class Gatherer:
         _Termination.ending = True
         self.session.close()
         self._take_not_carried(session)
-        self._report(session, self._status(session, exitstatus))
+        status = self._status(session, exitstatus)
+        self._report(session, status)
+        self._tell(session)
         _Termination.reported = True
         yield
         _Termination.reported = False
         if self._take_not_carried(session):
             self._report(session, exitstatus)
+            self._tell(session)
         _Termination.reported = True
 
     def _status(self, session: pytest.Session, exitstatus: int) -> int:
         """The exit status for what was found, which is then the run's."""
         lacks = any(each.claimed and each.claimed.missing for each in self.session.described.values())
-        red = bool(lacks or self._swallowed or self._failed or self._found_for_another())
+        told = any(report.failed for _, report in self._of_others())
+        red = bool(lacks or self._swallowed or self._failed or told)
         if exitstatus == pytest.ExitCode.OK and not red:
             self._unjudged = self._lacks_verdicts()
             if self._lacks_replay():
@@ -345,14 +357,49 @@ class Gatherer:
             return [*files.write_all(paths, report), problem]
         return files.write_all(paths, report, msgspec.to_builtins(compare(self.before, now)))
 
-    def _found_for_another(self) -> list[Verdict]:
-        """What was found in the cases of other rules only, so that no test failed for it."""
-        strict = self.session.options.strict
-        return [
-            verdict
-            for _, verdict in sorted(self.session.verdicts.items())
-            if verdict.found_by and verdict.is_red(strict=strict)
-        ]
+    def _tell(self, session: pytest.Session) -> None:
+        """Report what no test has ended for as the rule's own test would: to the terminal, JUnit files, ...
+
+        It comes at the end of the run, when it is known what the rules' own tests have found; it stops
+        nothing then, and so is not for those who would (``-x``, ``--stepwise``).
+        """
+        manager = session.config.pluginmanager
+        stopping = [plugin for plugin in (session, manager.get_plugin("stepwiseplugin")) if plugin]
+        logreport = manager.subset_hook_caller("pytest_runtest_logreport", stopping)
+        for key, report in self._of_others():
+            if key in self._told:
+                continue
+            self._telling = report
+            session.testsfailed += report.failed
+            logreport(report=report)
+            if report.when == "teardown":
+                self._told.add(key)
+        self._telling = None
+
+    def _of_others(self) -> Iterator[tuple[Key, pytest.TestReport]]:
+        """Reports of what was found in cases of other rules, and not, or worse than, by the rules' tests."""
+        found = [key for key, verdict in sorted(self.session.verdicts.items()) if verdict.found_by]
+        if not found:
+            return
+        from pytest_qnn import rules
+        from pytest_qnn.core.verdict import worst
+        from pytest_qnn.report import handed_over
+        from pytest_qnn.session.judging import end_with, properties
+
+        tests = {rule: test for test, rule in self.session.collected.items()}
+        for key in found:
+            verdict = worst(each for each in self.session.parts[key] if each.found_by)
+            test = tests.get(verdict.rule) or node_ids.of_rule(rules.listed()[verdict.rule])
+            end = functools.partial(end_with, self.session, verdict)
+            for report in handed_over.reports(test, verdict, properties(verdict), end):
+                yield key, report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Count what is reported at the end, without a letter: all tests have had theirs."""
+        if report is not self._telling or report.when != "call":
+            return None
+        return ("failed" if report.failed else "xfailed"), "", ""
 
     def _lacks_verdicts(self) -> bool:
         """Whether a rule was to be judged and was not, though no test failed.
@@ -376,17 +423,13 @@ class Gatherer:
         return any(each.finding and not each.folder for each in self.session.verdicts.values())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what no test failed for, the table of verdicts and a line for each rule that did not pass."""
+        """Print the table of verdicts and a line for each rule that did not pass."""
         for problem in self._problems:
             terminalreporter.write_line(printable(problem), red=True)
         if not (self.session.verdicts or self.session.replayed or self._unjudged):
             return
         from pytest_qnn.report import terminal
-        from pytest_qnn.session.shards import block_seed
 
-        found = self._found_for_another()
-        seeds = [block_seed(self.session.seed, verdict.block) for verdict in found]
-        terminal.found_for_others(terminalreporter, list(zip(found, seeds, strict=True)))
         terminal.summary(terminalreporter, self.session)
 
 

@@ -344,10 +344,15 @@ def _end(session: Session, item: pytest.Item, verdicts: list[Verdict]) -> None:
     if verdict is None:
         return  # the rule has no block in this shard, whose test was not collected then
     record(item, verdict, verdicts)
+    end_with(session, verdict)
+
+
+def end_with(session: Session, verdict: Verdict) -> None:
+    """End the running test as the verdict demands: it fails too where the suite itself has."""
     seed = block_seed(session.seed, verdict.block)
     if verdict.traceback:
         raise _failure(f"{failure.text(verdict, seed)}\n\n{verdict.traceback}")
-    xfails = not item.config.getoption("runxfail", False)
+    xfails = not session.config.getoption("runxfail", False)
     conclude(verdict, seed, strict=session.options.strict, xfails=xfails)
 
 
@@ -414,9 +419,9 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
 
     ``blocked_by`` names the rules that own what went wrong in some of its cases, ``known`` says why what was
     found is accepted, ``unexpected`` what is expected and not so, ``flaky`` is the rate of a case that does
-    not always fail, ``reason`` says why there is neither a pass nor a finding, and ``replay``
-    is the command that judges the minimal case again. Of a process that died, ``where`` is the call at work,
-    ``seen`` the signal, ``backtrace`` its frames.
+    not always fail, ``found_by`` the rule in whose cases it was met, ``reason`` says why there is neither a
+    pass nor a finding, and ``replay`` is the command that judges the minimal case again. Of a process that
+    died, ``where`` is the call at work, ``seen`` the signal, ``backtrace`` its frames.
     """
     always = [
         ("rule", verdict.rule),
@@ -428,6 +433,7 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
     ]
     some = [
         ("flaky", verdict.flaky),
+        ("found_by", verdict.found_by),
         ("blocked_by", " ".join(verdict.blocked_by)),
         ("known", "; ".join(verdict.known)),
         ("unexpected", verdict.unexpected),

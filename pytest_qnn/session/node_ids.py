@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_qnn.core.rule import Demand
+
 _BEGIN = "pytest_qnn/conformance"
 """What the ids of the suite's tests begin with: the path of its package where packages are installed."""
 
@@ -34,6 +36,13 @@ def module(path: Path, parent: pytest.Collector) -> pytest.Module | None:
     node_id = f"{_BEGIN}/{path.relative_to(home).as_posix()}"
     made: pytest.Module = pytest.Module.from_parent(parent, path=path, nodeid=node_id)
     return made
+
+
+def of_rule(rule: Demand) -> str:
+    """The id of the suite's own test of a rule."""
+    folder = "qnn" if rule.subject == "memory" else "tflite"
+    name = f"test_{rule.id.lower().replace('-', '_')}"
+    return f"{_BEGIN}/{folder}/test_{rule.area.lower()}.py::{name}"
 
 
 def find(config: pytest.Config) -> None:

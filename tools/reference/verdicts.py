@@ -29,9 +29,10 @@ _TAIL = """
   contradiction or inconclusive of a MAY, which never fails. A crash or hang fails at any level.
 * A fault that many rules meet is one finding: where a plain run of a case's operators, graphs or calls goes
   wrong too, that is the finding of the rule that owns it, which has a verdict in this run even if its test
-  was not selected, and makes the exit status 1. The search goes on around it. A rule of which nothing is
-  left to judge is inconclusive, and its test is skipped as "blocked by" that rule; where the findings of all
-  such rules fail no run (those of a SHOULD), it fails itself
+  was not selected. It is reported behind all tests as that rule's own test would be: one more failed test
+  on the terminal and in JUnit files, and the exit status 1. The search goes on around it. A rule of which
+  nothing is left to judge is inconclusive, and its test is skipped as "blocked by" that rule; where the
+  findings of all such rules fail no run (those of a SHOULD), it fails itself
   ([how](../explanation/decisions/shared/blame.md)).
 * One finding does not hide others under its rule: up to nine more, in other calls, with other operators or
   of other seed blocks (`--qnn-blocks`), stand beside it, and the worst is the verdict.
