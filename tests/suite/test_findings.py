@@ -46,7 +46,7 @@ FINDINGS = {
     "preset-data": (SAVER,),
     "refused-name": (HTP,),
     "relu-of-rank-5": (HTP,),
-    "ruled-out-tensors": (HTP, SAVER, IR),
+    "ruled-out-tensors": (HTP, IR),
     "small-memory": (HTP,),
     "static-without-data": (SAVER,),
     "thrown": (SAVER, IR),
