@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_qnn.qnn.cases.case import Binding, MemoryCase
     from pytest_qnn.qnn.live import QnnError, packed
+    from pytest_qnn.qnn.live.errors import WrongFree
     from pytest_qnn.qnn.strategies.allocations import allocation_sequences
     from pytest_qnn.qnn.strategies.sequences import memory_sequences
     from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
@@ -47,6 +48,7 @@ _HOMES = {
     "QnnError": "qnn.live",
     "ScriptCase": "tflite.cases.script",
     "Tensor": "tflite.graph.graph",
+    "WrongFree": "qnn.live.errors",
     "allocation_sequences": "qnn.strategies.allocations",
     "assert_partitioning": "tflite.live",
     "custom_allocation_sequences": "tflite.strategies.allocations",
@@ -75,6 +77,7 @@ __all__ = [
     "QnnError",
     "ScriptCase",
     "Tensor",
+    "WrongFree",
     "allocation_sequences",
     "assert_partitioning",
     "custom_allocation_sequences",

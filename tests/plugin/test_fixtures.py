@@ -335,6 +335,40 @@ def test(shared_buffer, rpcmem):
     _passes(pytester, source)
 
 
+def test_a_wrong_free_is_warned_of_at_its_line_and_frees_nothing(pytester: pytest.Pytester) -> None:
+    source = """
+import pytest
+from pytest_qnn import WrongFree
+
+def test(rpcmem, shared_buffer):
+    first, second = rpcmem.alloc(25, 1, 8192), rpcmem.alloc(25, 1, 4096)
+    inside = f"rpcmem_free({first + 4096:#x}) frees nothing: it is byte 4096 of an allocation of 8192 bytes "
+    with pytest.warns(WrongFree, match=f"emulated rpcmem: .*{first:#x}") as warned:
+        rpcmem.free(first + 4096)
+    assert inside.replace("emulated rpcmem: ", "") in str(warned[0].message)
+    assert warned[0].filename == __file__
+    assert rpcmem.to_fd(first) >= 0
+    rpcmem.free(first)
+    rpcmem.free(0)
+    with pytest.warns(WrongFree, match="no live allocation has this address"):
+        rpcmem.free(first)
+    rpcmem.free(second)
+    rpcmem.free(shared_buffer(100).pointer)  # the session, which frees it again, is not at fault
+"""
+    _passes(pytester, source)
+
+
+def test_a_wrong_free_fails_a_test_on_demand_and_ends_up_in_the_warnings_else(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile("def test(rpcmem): rpcmem.free(4096)")
+    shown = pytester.runpytest("-p", "no:cacheprovider", "-W", "default::pytest_qnn.WrongFree")
+    shown.assert_outcomes(passed=1, warnings=1)
+    shown.stdout.fnmatch_lines(["*WrongFree: emulated rpcmem: rpcmem_free(0x1000) frees nothing: no live *"])
+    failed = pytester.runpytest("-p", "no:cacheprovider", "-W", "error::pytest_qnn.WrongFree")
+    failed.assert_outcomes(failed=1)
+
+
 def test_a_refused_call_raises_with_its_code(pytester: pytest.Pytester) -> None:
     source = """
 import pytest

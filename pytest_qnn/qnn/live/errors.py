@@ -1,8 +1,15 @@
-"""What a live session raises."""
+"""What a live session raises, and warns of."""
 
 from __future__ import annotations
 
 from pytest_qnn.qnn.model.codes import named
+
+
+class WrongFree(UserWarning):
+    """The emulated rpcmem was given an address to free that it has not given, or has freed before."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
 
 
 class QnnError(Exception):

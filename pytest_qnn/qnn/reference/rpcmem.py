@@ -2,12 +2,13 @@
 
 The contract is that of the upstream implementation (fastrpc, ``src/rpcmem_linux.c``): the pointer is page
 aligned, the size is a C int above 0, ``to_fd`` knows exact base pointers only, and ``free`` ignores what
-it does not know.
+it does not know: the memory that its caller means stays allocated, which whoever asks is told.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.host.shared_memory import shared_memory
@@ -37,6 +38,8 @@ class EmulatedRpcmem:
     def __init__(self) -> None:
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
+        self.on_wrong_free: Callable[[str], None] | None = None
+        """Is told in a sentence of each free that frees nothing. Cases of the suite do so on purpose."""
 
     def alloc(self, heap: int, flags: int, size: int) -> int:  # noqa: ARG002 - rpcmem_alloc has them
         """The address of ``size`` bytes of shared memory, or 0 on failure."""
@@ -66,12 +69,25 @@ class EmulatedRpcmem:
     def free(self, pointer: int) -> None:
         """Unmap and close a live allocation; anything else is ignored."""
         with self._lock:
+            wrong = self._why_nothing(pointer) if self.on_wrong_free and pointer else ""
             block = self._find_to_free(pointer)
             if block is not None:
                 self._forget(block)
+        if wrong and self.on_wrong_free is not None:
+            self.on_wrong_free(f"emulated rpcmem: rpcmem_free({pointer:#x}) frees nothing: {wrong}")
         if block is not None:
             self._unmap(block)
             self._close(block.fd)
+
+    def _why_nothing(self, pointer: int) -> str:
+        """Why there is nothing to free, in the words of native/cdsprpc.c; empty: there is."""
+        if pointer in self._blocks:
+            return ""
+        for block in self._blocks.values():
+            if block.pointer < pointer < block.pointer + block.size:
+                offset = pointer - block.pointer
+                return f"it is byte {offset} of an allocation of {block.size} bytes at {block.pointer:#x}"
+        return "no live allocation has this address"
 
     def to_fd(self, pointer: int) -> int:
         """The descriptor of the live allocation that begins at ``pointer``, or -1."""

@@ -80,6 +80,19 @@ def test_free_ignores_what_it_does_not_know(rpcmem: EmulatedRpcmem) -> None:
     assert ctypes.string_at(other, 4096) == bytes(4096)
 
 
+def test_who_asks_is_told_of_frees_that_free_nothing(rpcmem: EmulatedRpcmem) -> None:
+    told: list[str] = []
+    pointer = alloc(rpcmem, 4096)
+    rpcmem.on_wrong_free = told.append
+    for given in (pointer + 64, pointer + 4096, 0, pointer, pointer):
+        rpcmem.free(given)
+    assert [text.removeprefix("emulated rpcmem: rpcmem_free") for text in told] == [
+        f"({pointer + 64:#x}) frees nothing: it is byte 64 of an allocation of 4096 bytes at {pointer:#x}",
+        f"({pointer + 4096:#x}) frees nothing: no live allocation has this address",
+        f"({pointer:#x}) frees nothing: no live allocation has this address",
+    ]
+
+
 def test_free_gives_back_descriptor_and_mapping(rpcmem: EmulatedRpcmem) -> None:
     before = descriptors(), snapshot().counts()["memfds"]
     pointers = [alloc(rpcmem, 4096) for _ in range(10)]
