@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_qnn.core.printable import FLOOD, LONGEST_LINE, counted, printable, said
 from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict, case_file
-from pytest_qnn.report import crash
+from pytest_qnn.report import crash, spots
 
 WIDTH = 100
 _OURS = "pytest_qnn/"
@@ -204,14 +204,52 @@ def seen(verdict: Verdict) -> str:
 
 
 def further(verdict: Verdict) -> list[str]:
-    """What else broke the rule, a line for each: what was seen, where, and the file that has its case."""
+    """What else broke the rule, a line for each: what was seen, where, and the file that has its case.
+
+    Deaths at one instruction of the target's library stand on one line, each with its operators and its case:
+    most often they are one fault. They may be two of its callers', so that no case is left out for it.
+    """
+    own = spots.of(verdict.target, verdict.outcome, verdict.finding) if verdict.finding else None
+    groups: dict[Any, list[tuple[int, Further]]] = {}
+    for number, each in enumerate(verdict.further, 2):
+        spot = spots.of(verdict.target, each.outcome, each.finding)
+        groups.setdefault(spot or number, []).append((number, each))
     return [
+        _at_the_finding(verdict.finding, group) if spot == own and verdict.finding else _of_one_spot(group)
+        for spot, group in groups.items()
+    ]
+
+
+def _at_the_finding(first: Finding, group: Sequence[tuple[int, Further]]) -> str:
+    """The line of those that died where the finding did."""
+    kinds = {each.finding.fingerprint.operators for _, each in group} | {first.fingerprint.operators}
+    seen = f"{group[0][1].outcome.value} at the same place of the library as the finding"
+    return f"{seen}, of {counted(len(kinds), 'set')} of operators in all: {_also(group)}"
+
+
+def _of_one_spot(group: Sequence[tuple[int, Further]]) -> str:
+    """The line of one, with those that died where it did."""
+    (number, each), *others = group
+    return (
         f"{each.outcome.value}: {_seen(each.finding)}"
         + (f" (with {', '.join(each.finding.fingerprint.operators)})" if _has_operators(each) else "")
         + (f", flaky: the case {each.flaky}" if each.flaky else "")
-        + f", case in {f'.pytest-qnn/{each.file}' if each.file else case_file(number)}"
-        for number, each in enumerate(verdict.further, 2)
-    ]
+        + f", case in {_file(number, each)}"
+        + (f"; at the same place of the library also {_also(others)}" if others else "")
+    )
+
+
+def _also(group: Sequence[tuple[int, Further]]) -> str:
+    """The operators of each, with the file of its case."""
+    return "; ".join(
+        f"{', '.join(each.finding.fingerprint.operators) or 'another call'} ({_file(number, each)}"
+        + (f", flaky: the case {each.flaky})" if each.flaky else ")")
+        for number, each in group
+    )
+
+
+def _file(number: int, one: Further) -> str:
+    return f".pytest-qnn/{one.file}" if one.file else case_file(number)
 
 
 def _has_operators(one: Further) -> bool:

@@ -12,10 +12,12 @@ import functools
 import importlib.util
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_qnn.core.rule import Demand
+if TYPE_CHECKING:
+    from pytest_qnn.core.rule import Demand
 
 _BEGIN = "pytest_qnn/conformance"
 """What the ids of the suite's tests begin with: the path of its package where packages are installed."""

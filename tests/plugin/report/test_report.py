@@ -533,7 +533,7 @@ def test_what_other_rules_own_is_reported_whatever_ended_the_search(
     monkeypatch.setattr(engine, "judge_with_owners", interrupted)
     result = run(pytester, ("REG-01",), "--qnn-report=out.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=2)  # its own, and what was handed over
     found = {rule["id"]: rule["verdict"] for rule in judged_rules(report())}
     assert found == {"REG-02": "fail", **({"REG-01": verdict} if verdict else {})}
     assert ("REG-01" in report()["not_judged"]) is (verdict is None)
@@ -594,7 +594,7 @@ def test_an_error_where_a_verdict_is_completed_loses_no_other_one(
     monkeypatch.setattr(*what, raises_for(about, getattr(*what)))
     result = run(pytester, ("REG-05",), "--qnn-report=out.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=2)  # its own, and what was handed over
     found = judged_by_id(report())
     assert {name: rule["verdict"] for name, rule in found.items()} == {"REG-02": "fail", "REG-05": own}
     assert found["REG-02"]["found_by"] == "REG-05"
