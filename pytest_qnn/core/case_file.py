@@ -12,7 +12,7 @@ from msgspec import Meta
 from pytest_qnn.core.bounds import need, shown
 from pytest_qnn.core.rule import Subject
 
-WORD = re.compile(r"[A-Za-z0-9_-]{0,100}|[A-Za-z]{1,20}\.[A-Za-z]{1,20}")
+WORD = re.compile(r"[A-Za-z0-9_-]{0,100}|[A-Za-z]{1,20}(?:\[0\])?(?:\.[A-Za-z]{1,20}){0,2}")
 """A symbolic name of an object, or one of the words that an enumeration allows (``minus-one``)."""
 RuleId = Annotated[str, Meta(pattern="^[A-Z]{1,12}-[0-9]{2,4}$")]
 TargetOption = Annotated[str, Meta(pattern="^--[a-z-]+=")]

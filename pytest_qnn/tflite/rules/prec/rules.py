@@ -424,7 +424,7 @@ def before_added_tensors(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         late = choice & 12 == 12
         return DelegateCase(plain_case(graph), applications, 2, poison=delegates.POISON, late=late)
 
-    cases = delegate_cases(mixed_kinds(facts), make, 2, max_nodes=8, fills=MILD, scaled=False)
+    cases = delegate_cases(mixed_kinds(facts), make, 2, max_nodes=8, fills=MILD)
     return in_every_order(facts, cases)
 
 
