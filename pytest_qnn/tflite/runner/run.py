@@ -186,6 +186,8 @@ def _with_checked_heap(
     seen = run_delegate_case(plain, chain, runtime, on_phase)
     with contextlib.ExitStack() as checked:
         try:
+            if len(chain) > 1:
+                raise Lacking("which of several delegates requests something cannot be told")
             # Libraries and the reference have it.
             heap: Heap | None = getattr(chain[0], "heap", None)
             if heap is None:
