@@ -473,13 +473,10 @@ def read(
     _check_certified(values)
     given = command.given() | defaults.given()
     backend = forms.library("--qnn-backend", values.get("qnn_backend"), ("reference",), elsewhere=elsewhere)
-    is_of_case = case.names_delegates and not command.names_delegates
-    is_named = "qnn_backend" in (command.values if is_of_case else defaults.values | command.values)
-    delegates = _delegates(command, case, defaults, files)
     return Options(
         backend=backend,
         rpcmem=forms.library("--qnn-rpcmem", values.get("qnn_rpcmem"), ("emulated",), elsewhere=elsewhere),
-        delegates=_on_backend(delegates, backend) if is_named else delegates,
+        delegates=_on_backend(command, case, defaults, files, backend),
         runtime=forms.choice("--tflite-runtime", values.get("tflite_runtime"), RUNTIMES, "auto"),
         precision=forms.choice(
             "--tflite-delegate-precision", values.get("tflite_delegate_precision"), PRECISIONS, "float32"
@@ -890,8 +887,17 @@ def _delegates(command: _Source, case: _Source, ini: _Source, files: frozenset[s
     )
 
 
-def _on_backend(chain: Delegates, backend: str) -> Delegates:
-    """The chain, where the suite's QNN delegate runs on this backend if its options name no other one."""
+def _on_backend(
+    command: _Source, case: _Source, ini: _Source, files: frozenset[str], backend: str
+) -> Delegates:
+    """The chain (`_delegates`), where the suite's QNN delegate runs on the backend that is named with it.
+
+    Options of the delegate may name another one; a case file's chain runs on none that the ini file names.
+    """
+    chain = _delegates(command, case, ini, files)
+    is_of_case = case.names_delegates and not command.names_delegates
+    if "qnn_backend" not in (command.values if is_of_case else ini.values | command.values):
+        return chain
     return tuple(
         (spec, (*options, ("backend", backend)))
         if spec == forms.QNN_DELEGATE and "backend" not in dict(options)

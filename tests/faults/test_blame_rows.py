@@ -13,8 +13,9 @@ from msgspec.structs import replace
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # The faults in C are not installed; the path is taken back below.
 
-from benchmarks import blame, blame_rows  # noqa: E402
-from benchmarks.blame_rows import Row, Standing  # noqa: E402
+from benchmarks import blame  # noqa: E402
+from benchmarks.blame import rows as blame_rows  # noqa: E402
+from benchmarks.blame.rows import Row, Standing  # noqa: E402
 from benchmarks.gallery.results import Rules  # noqa: E402
 from pytest_qnn.mutants import table  # noqa: E402
 from pytest_qnn.mutants.digests import mutant_digest, pair_digest, rule_digest  # noqa: E402

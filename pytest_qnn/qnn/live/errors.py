@@ -8,6 +8,7 @@ from pytest_qnn.qnn.model.codes import named
 class WrongFree(UserWarning):
     """The emulated rpcmem was given an address to free that it has not given, or has freed before."""
 
+    # A signature, which the page of fixtures shows: built-in warnings have none.
     def __init__(self, text: str) -> None:
         super().__init__(text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from hypothesis import strategies as st
@@ -148,6 +148,27 @@ def _mistaken(facts: MemoryFacts) -> Cases:
     return scenes(facts, core, before=1)
 
 
+def count_refused(case: MemoryCase, trace: MemoryTrace, mistakes: Mapping[Mistake, str]) -> int:
+    """How many of these mistakes were answered with any error, as all have to be.
+
+    Args:
+        case: whose steps make them.
+        trace: of the case.
+        mistakes: each with what is wrong in it.
+    """
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
+        assert isinstance(walked.step, Miscompose)
+        if walked.step.mistake not in mistakes:
+            continue
+        if walked.code == 0:
+            call, _ = walked.seen.calls[-1]
+            wanted = f"an error: {mistakes[walked.step.mistake]}"
+            raise Violation(wanted, f"{call} answers {named(0)}", place(walked))
+        count += 1
+    return count
+
+
 @rule(
     "PRE-12",
     Level.MUST,
@@ -162,18 +183,7 @@ def pre_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Any error will do; only where the calls before it succeed."""
     require_composition(trace)
     require_contexts(case, trace)
-    count = 0
-    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
-        assert isinstance(walked.step, Miscompose)
-        if walked.step.mistake not in _MISTAKES:
-            continue
-        if walked.code == 0:
-            call, _ = walked.seen.calls[-1]
-            raise Violation(
-                f"an error: {_MISTAKES[walked.step.mistake]}", f"{call} answers {named(0)}", place(walked)
-            )
-        count += 1
-    return Examined(count, "mistakes in composing")
+    return Examined(count_refused(case, trace, _MISTAKES), "mistakes in composing")
 
 
 _NUMBERS: dict[Mistake, str] = {

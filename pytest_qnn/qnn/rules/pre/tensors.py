@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Miscompose, Mistake, Prepare
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.graphs import judge_contents
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     facts_of,
     own_steps,
-    place,
     require_composition,
     require_contexts,
 )
+from pytest_qnn.qnn.rules.pre.composing import count_refused
 from pytest_qnn.qnn.strategies.graphs import Cases, execute
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -76,17 +75,7 @@ def pre_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     require_composition(trace)
     require_contexts(case, trace)
-    count = 0
-    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
-        assert isinstance(walked.step, Miscompose)
-        if walked.step.mistake not in _RULED_OUT:
-            continue
-        if walked.code == 0:
-            call, _ = walked.seen.calls[-1]
-            raise Violation(
-                f"an error: {_RULED_OUT[walked.step.mistake]}", f"{call} answers {named(0)}", place(walked)
-            )
-        count += 1
+    count = count_refused(case, trace, _RULED_OUT)
     _demand_usable(case, trace)
     return Examined(count, "tensors that QnnTypes.h rules out")
 

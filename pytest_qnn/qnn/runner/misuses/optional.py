@@ -25,7 +25,7 @@ from pytest_qnn.qnn.abi.layouts import (
 )
 from pytest_qnn.qnn.cases.arguments import NO_VALUE, NO_VERSION, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, Prepare
-from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
+from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
 from pytest_qnn.qnn.runner.graphs import bind_raw, operator_of
 from pytest_qnn.qnn.runner.misuses.given import (
@@ -52,10 +52,7 @@ def raw_execution(state: State, step: BadArgument) -> tuple[int, tuple[Any, ...]
     """The graph of a step, the arguments of an execute of it, and what they lead to."""
     made = prepared(state, step)
     operator = made.operator.again()
-    nbytes = ELEMENT_BYTES[made.step.dtype]
-    for size in made.step.shape:
-        nbytes *= size
-    rooms = bind_raw(operator, nbytes)
+    rooms = bind_raw(operator, nbytes(made.step.shape, made.step.dtype))
     inputs, outputs = given(step, "inputs", operator.inputs), given(step, "outputs", operator.outputs)
     arrays = (inputs, operator.io_inputs, outputs, len(operator.outputs))
     return made.value, arrays, (operator, rooms)

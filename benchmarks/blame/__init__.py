@@ -3,9 +3,9 @@
 Each fault is judged by all rules of its half (profile ``quick``, nothing shrunk, with owners as in a run).
 Its own rules should find it; any other MUST rule that fails accuses the target of what is not wrong. Faults
 are the mutants, and those of tests/faults in C libraries, which are judged in children. Rows are appended to
-``blame.jsonl`` as they come, with the day and the digests of the rules and of the fault; a fault that has one
+``results.jsonl`` as they come, with the day and the digests of the rules and of the fault; a fault with a row
 is not judged again, but for ``--only`` and ``--stale``: the latter judges it by those rules whose cases,
-checks or controls have changed since (`benchmarks.blame_rows`), and ``--left`` says how much that is.
+checks or controls have changed since (`benchmarks.blame.rows`), and ``--left`` says how much that is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks import blame_rows
-from benchmarks.blame_rows import Left, Row, rules_now
+from benchmarks.blame import rows as blame_rows
+from benchmarks.blame.rows import Left, Row, rules_now
 from benchmarks.gallery.results import Rules
 from pytest_qnn.core import engine
 from pytest_qnn.core.engine import InternalError
@@ -50,7 +50,7 @@ from pytest_qnn.tflite.target import open_delegate_target
 from tests.faults import faults as in_c
 
 PLACES = {"delegate": "tflite_runtime", "memory": "reference"}
-RESULTS = Path(__file__).with_suffix(".jsonl")
+RESULTS = Path(__file__).with_name("results.jsonl")
 PROFILE = dataclasses.replace(PROFILES["quick"], shrink_seconds=0.0, repeats=1)
 _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
@@ -581,7 +581,7 @@ _HEAD = """\
 Written by `python -m benchmarks.blame --update docs/measured/blame.md`, last on {day}, seed {seed}: each
 fault judged by all rules of its half, {in_c} of {all_in_c} faults in C libraries (tests/faults, in children)
 and {judged} of {mutants} mutants. Without a row: {missing}. It took {cpu} minutes of processor time;
-`benchmarks/blame.jsonl` keeps the rows, and the same command goes on with what has none.
+`benchmarks/blame/results.jsonl` keeps the rows, and the same command goes on with what has none.
 
 Rows of the rules, controls and faults as they are on that day: {current} of {rows}. Left are {pairs} pairs of
 a fault and a rule, of {waiting} faults; rows that do not say which rules they are of, from before 2026-11-30:
@@ -687,7 +687,3 @@ def _is_all(
     return {*rules} == {
         each for each in of_half if options.measured or not _left_out(known_rules[each], fault)
     }
-
-
-if __name__ == "__main__":
-    main()
