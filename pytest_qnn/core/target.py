@@ -36,6 +36,8 @@ class Death(msgspec.Struct, frozen=True, gc=False):
     """The step or phase in words: ``step 2 (Register)``; empty: its number says all that is known."""
     lost: bool = False
     """The target cannot be loaded any more: running it again raises `TargetLost`."""
+    of_case: bool = False
+    """Of a ``large`` one: the same case without the target gives too much as well."""
 
     @property
     def text(self) -> str:

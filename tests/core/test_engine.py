@@ -164,6 +164,19 @@ def test_beside_cases_that_give_too_much_only_a_proof_makes_a_rule_unsupported(
     assert verdict.outcome is outcome
 
 
+def test_a_case_that_gives_too_much_without_the_target_too_hides_nothing() -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        size = next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+        death = Death("large", "the case gives too much", of_case=True)
+        return MemoryTrace(death=death if size >= 50 else None)
+
+    def check(_case: MemoryCase, _trace: Any) -> Examined:
+        raise Unsupported("there was nothing to look at", final=False)
+
+    verdict = judge(made_up(SIZES, "memory", check), FakeTarget("memory", run), PROFILE, 1)
+    assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, "there was nothing to look at")
+
+
 @pytest.mark.parametrize("by_chance", [True, False])
 def test_of_what_shows_by_chance_a_smaller_case_must_show_it_twice(by_chance: bool) -> None:
     times: collections.Counter[int] = collections.Counter()

@@ -648,7 +648,8 @@ class Judge:
         if trace.death is not None and trace.death.kind == "large":
             # Not unsupported: then a target that only says so of its process would hide what it does.
             self.tally.no_cases = trace.death.detail
-            self.tally.large.add(msgspec.msgpack.encode(case))
+            if not trace.death.of_case:
+                self.tally.large.add(msgspec.msgpack.encode(case))
             return None
         if trace.death is not None:
             return died(trace.death)

@@ -114,6 +114,8 @@ class Graphs:
         if isinstance(answer, Death):
             place = _place(case, len(self._facts.delegates), answer.step)
             death = described(answer, place, functools.partial(_with_operators, case))
+            if death.kind == "large":
+                death = msgspec.structs.replace(death, of_case=self._is_large_alone(case))
             return CODEC.empty_trace(case)(death=death, facts=self._facts)
         trace = msgspec.structs.replace(answer, facts=self._facts)
         distort = self._distort.get(type(trace))
@@ -153,6 +155,17 @@ class Graphs:
         return not isinstance(answer, Death) and any(
             len(applied.claims()) > 1 for seen in answer.interpreters for applied in seen.applied
         )
+
+    def _is_large_alone(self, case: Any) -> bool:
+        """Whether what the CPU gives of the case's tensors is too much for an answer by itself."""
+        if isinstance(case, DelegateCase):
+            alone: Any = msgspec.structs.replace(case, applications=(), look=(), history=None)
+        elif isinstance(case, ScriptCase):
+            alone = without_delegates(case)
+        else:
+            return False
+        answer = self._executor.run(alone)
+        return isinstance(answer, Death) and answer.kind == "large"
 
     def _dies_alone(self, case: ScriptCase) -> bool:
         alone = without_delegates(case)

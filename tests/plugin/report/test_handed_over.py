@@ -81,7 +81,9 @@ def test_the_terminal_shows_it_once_and_gives_no_second_letter(
             "=* 1 failed, 1 passed in *",
         ]
     )
-    assert result.outlines.count("  found by  REG-01, in a control of its cases") == 1
+    # Where the environment says that this is CI, pytest's summary has the whole message again.
+    above, _ = "\n".join(result.outlines).split("short test summary info")
+    assert above.count("  found by  REG-01, in a control of its cases") == 1
     result.stdout.no_fnmatch_line("*200%*")
 
 

@@ -3,12 +3,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from contextlib import closing
 
 import msgspec
 import pytest
 from kept import keep
 
+from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.observe.process import Snapshot
+from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -252,3 +255,25 @@ def test_what_is_never_given_back_is_waited_for_twice(run: Run, monkeypatch: pyt
     looks = [after - before for before, after in itertools.pairwise(fds)]
     assert min(looks[:2]) > 1
     assert looks[2:] == [1, 1, 1, 1]
+
+
+LONG = Tensor((700_000,))
+_LARGE_CASES = {
+    "delegate": DelegateCase(Graph((LONG, LONG), (Node("ABS", (0,), (1,)),), (0,), (1,))),
+    "script": ScriptCase((Graph((LONG, LONG), (Node("ABS", (0,), (1,)),), (0,), (1,)),), READY + USE * 2),
+}
+
+
+@pytest.mark.parametrize("kind", _LARGE_CASES)
+def test_of_a_case_that_gives_too_much_it_is_said_whether_the_cpu_does_too(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In company as alone; and what a delegate alone has made so large is no doing of the case."""
+    large, small = _LARGE_CASES[kind], ScriptCase((GRAPH,), READY + USE)
+    with closing(open_delegate_target([("reference", {})], "ai_edge_litert", "fork", 10.0)) as target:
+        deaths = [trace.death for trace, _ in target.run_all([small, large, small])]
+        assert deaths[::2] == [None, None]
+        for death in (deaths[1], target.run(large).death):
+            assert (death.kind, death.of_case) == ("large", True)
+        death = Death("large", "what the case gives is too much")
+        assert not target._graphs.seen(small, death).death.of_case
