@@ -3,11 +3,12 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.rules import catalogue
 
 pytest_plugins = ["pytester"]
+
+REQUIRED = "PYTEST_QNN_TOOLS"
+"""Environment variable: set, a test that is skipped for want of what Debian, PyPI or npm has is a failure."""
+_WANTING = re.compile(
+    r"\b(is|are) (not installed|missing)\b|there is no C(\+\+)? compiler|\bapt-get install\b"
+)
 
 # Last on the path: from there tests, and children with this path, import tests.gallery and benchmarks.
 sys.path.append(str(Path(__file__).parent.parent))
@@ -101,6 +108,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % int(parts) == int(part)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where all tools are to be there, a skip for want of one is a failure."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and os.environ.get(REQUIRED):
+        reason = report.longrepr[2]
+        if _WANTING.search(reason):
+            report.outcome, report.longrepr = (
+                "failed",
+                f"{REQUIRED} is set, and it was to be skipped: {reason}",
+            )
+    return report
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,10 +16,6 @@ INSTALL = (
     "npm install --prefix \"$(python -c 'import sys; print(sys.prefix)')\" axe-core"
 )
 AXE = Path(sys.prefix) / "node_modules/axe-core/axe.min.js"
-REQUIRED = "PYTEST_QNN_BROWSER"
-"""Environment variable: set, nothing is skipped where something is missing."""
-
-
 Visit = Callable[..., AbstractContextManager[Any]]
 """Opens the page of a report by name: the fixture `visit`."""
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def documents() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if browsers.missing() and not os.environ.get(browsers.REQUIRED):
+    if browsers.missing():
         pytest.skip(f"{', '.join(browsers.missing())} is missing: {browsers.INSTALL}")
     with browsers.chromium() as found:
         yield found
