@@ -49,6 +49,7 @@ def test_a_plugin_that_makes_no_delegate_is_judged_by_its_interface(
     with opened(tmp_path, IN_CREATE=create) as target:
         assert "returned NULL" in target.facts.unusable
         found = verdicts(target, "ABI-01", "ABI-02", "ABI-04", "ABI-12", "NUM-10", "PART-16", "LEAK-01")
+        of_none = verdicts(target, "ABI-09", "ABI-10", "ABI-11", "ABI-14", "ABI-15")
     outcomes = {rule_id: verdict.outcome for rule_id, verdict in found.items()}
     assert outcomes == {
         "ABI-01": Outcome.PASS,
@@ -58,6 +59,9 @@ def test_a_plugin_that_makes_no_delegate_is_judged_by_its_interface(
         **dict.fromkeys(("NUM-10", "PART-16", "LEAK-01"), Outcome.UNSUPPORTED),
     }
     assert "returned NULL" in found["NUM-10"].reason
+    # Not by what came before their cases, of which PART-04 says nothing here.
+    told = {(verdict.outcome, verdict.reason) for verdict in of_none.values()}
+    assert told == {(Outcome.UNSUPPORTED, "create makes no delegate: ABI-02 judges it")}
 
 
 @pytest.mark.parametrize("create", [SILENT, EXPLAINED])

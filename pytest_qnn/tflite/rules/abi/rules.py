@@ -730,6 +730,9 @@ def created(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     return _at_each(facts, lambda options: [(Create(options=options), Destroy("d0"))])
 
 
+_MAKES_NONE = "create makes no delegate: ABI-02 judges it"
+
+
 @rule(
     "ABI-09",
     Level.MUST,
@@ -750,6 +753,8 @@ def returns_a_delegate(case: PluginCase, trace: PluginTrace) -> Examined:
         if seen.struct is not None:
             _valid(seen.struct, at(position, step))
             looked_at += 1
+    if not looked_at:
+        raise Unsupported(_MAKES_NONE, final=False)
     return Examined(looked_at, "delegates")
 
 
@@ -787,8 +792,11 @@ def _valid(struct: StructSeen, where: str) -> None:
 def does_not_mix(case: PluginCase, trace: PluginTrace) -> Examined:
     """Looks at the members of what create returned."""
     need_functions(trace)
+    made = [each for each in steps(case, trace, Create) if each[2].struct is not None]
+    if not made:
+        raise Unsupported(_MAKES_NONE, final=False)
     looked_at = 0
-    for position, step, seen in steps(case, trace, Create):
+    for position, step, seen in made:
         if seen.struct is None or seen.struct.builder in ("invalid", "unreadable"):
             continue
         looked_at += 1
@@ -800,9 +808,6 @@ def does_not_mix(case: PluginCase, trace: PluginTrace) -> Examined:
                 at(position, step),
             )
     return Examined(looked_at, "delegates")
-
-
-_MAKES_NONE = "create makes no delegate: ABI-02 judges it"
 
 
 def applied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:

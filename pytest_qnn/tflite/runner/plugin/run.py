@@ -165,13 +165,13 @@ class _Run:
     def live(self, history: History, given: Options) -> str:
         """Carry out the history by the plugin's own functions; what went wrong.
 
-        A delegate with an option that nobody knows need not be made. Profilers, further invokes and resizes
-        are of no concern to these functions.
+        A delegate with an option that nobody knows need not be made. That a plugin makes none at all the case
+        itself shows. Profilers, further invokes and resizes are of no concern to these functions.
         """
         limit = TimeLimit(_PAST_SECONDS)
         refused: Steps = (Create(_PAST, (*given, _UNKNOWN)), Destroy(_PAST))
         used: Steps = (Create(_PAST, given), Apply(_PAST), Destroy(_PAST))
-        error = ""
+        error, has_made = "", False
         arguments = _Arguments(given, self._late)
         self._kept.append(arguments)
         places = ctypes.addressof(arguments.keys), ctypes.addressof(arguments.values), arguments.count
@@ -181,7 +181,8 @@ class _Run:
         for steps in (refused,) * history.failed + (used,) * history.used:
             for step in steps if not limit.is_over else ():
                 seen = self.step(step)
-                failed = seen.made is False and steps is not refused
+                failed = seen.made is False and steps is not refused and has_made
+                has_made = has_made or seen.made is True
                 error = error or seen.error or ("create returned NULL" if failed else "")
         for number in range(history.repeated):
             if not limit.is_over:
