@@ -96,11 +96,25 @@ __all__ = [
 ]
 
 
+_STRATEGIES: dict[str, dict[str, tuple[int, int]]] = {
+    "allocation_sequences": {},
+    "custom_allocation_sequences": {"position": (0, 100)},
+    "graphs": {},
+    "graphs_with_claims": {},
+    "memory_sequences": {"max_steps": (1, 1000)},
+    "single_op_graphs": {},
+}
+"""Functions whose arguments are looked at; ranges are those that they do not check themselves."""
+
+
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    if name not in _STRATEGIES:
+        return found
+    return importlib.import_module(f"{__name__}.core.drawing").asked(found, _STRATEGIES[name])
 
 
 def __dir__() -> list[str]:
