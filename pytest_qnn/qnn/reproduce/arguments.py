@@ -269,8 +269,7 @@ class Arguments:
         made = structures.tensor(recorder, given, 0)
         name = recorder.variable("Qnn_Tensor_t", "tensor")
         recorder.line(f"{name}[0] = {made};")
-        # What stands in a struct of a version that there is not is written as one of version 1.
-        version, step = (2 if given.version == 2 else 1), recorder.step
+        version, step = structures.member(given), recorder.step
         if isinstance(step, case.Prepare) and step.watch:
             self._watch_tensor(name, version)
         self._behind.append(lambda _: recorder.made_id(int(given.v1.id), f"{name}[0].v{version}.id"))

@@ -64,6 +64,11 @@ def numbers(places: Places, pointer: Any, count: int, wanted: str = "dimensions"
     return name
 
 
+def member(given: Tensor) -> int:
+    """The number of the member that is written: of a struct of a version that there is not, it is ``v1``."""
+    return 2 if given.version == 2 else 1
+
+
 def tensor(places: Places, given: Tensor, position: int) -> str:
     """One Qnn_Tensor_t."""
     v1 = given.v1
@@ -78,10 +83,9 @@ def tensor(places: Places, given: Tensor, position: int) -> str:
         f".memType = {v1.memType}",
         _tensor_memory(places, v1),
     ]
-    version = 2 if given.version == 2 else 1
-    if version == 2:
+    if member(given) == 2:
         parts.append(f".sparseParams = {{.type = 0x{given.v2.sparseParams.type:x}}}")
-    return f"(Qnn_Tensor_t){{.version = {given.version}, .v{version} = {{{', '.join(parts)}}}}}"
+    return f"(Qnn_Tensor_t){{.version = {given.version}, .v{member(given)} = {{{', '.join(parts)}}}}}"
 
 
 def _quantization(given: Any) -> str:
