@@ -12,7 +12,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "custom-allocations.m
 @pytest.mark.parametrize(
     ("delegate", "runtime"),
     [
-        ("reference", "tflite_runtime"),
+        later("reference", "tflite_runtime"),
         later("xnnpack", "ai_edge_litert"),
         ("qnn-reference", "tflite_runtime"),
         later("reference", "ai_edge_litert"),

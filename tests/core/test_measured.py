@@ -90,7 +90,7 @@ def test_the_smallest_block_for_each_interpreter_is_always_found(
 
 @needs_gcc
 @pytest.mark.parametrize(
-    ("leak", "mode"), [(LEAKS_AT_TIMES, "fork"), later(LEAKS_24, "spawn"), later(LEAKS_400, "off")]
+    ("leak", "mode"), [later(LEAKS_AT_TIMES, "fork"), later(LEAKS_24, "spawn"), (LEAKS_400, "off")]
 )
 def test_a_leak_is_found_also(leak: str, mode: str, tmp_path: Path) -> None:
     with opened(tmp_path, mode=mode, IN_PREPARE=leak) as target:

@@ -36,8 +36,10 @@ SLOW = {
     "qnn-keeps-its-recursive-lock",
     "qnn-keeps-registrations-of-contexts",
     "qnn-keeps-descriptors",
+    "qnn-dies-with-several-handles",
+    "qnn-keeps-what-stands-before-a-middle",
 }
-"""Faults whose cases wait for seconds: for a hang, or for what is given back late."""
+"""Faults whose cases wait for seconds, for a hang or for what is given back late, or are many."""
 OTHERWISE = {"qnn-keeps-registrations-of-contexts": "CTX-10"}
 """The owner instead, if malloc gives each context the place of the one before: what that one has kept makes
 registrations of one buffer be refused, so that only buffers of their own show what is kept."""

@@ -24,8 +24,8 @@ _OF_NUMBERS = ("NUM-02", "NUM-10", "PART-03", "PART-11", "DET-01", "ERR-04", "RS
     ("name", "rules", "seed"),
     [
         ("clears-at-its-end", ("ERR-04", "MEM-14"), 1),
-        ("uses-freed-work", ("MEM-03", "RUN-01"), 1),
-        ("reads-freed-units", ("NUM-10", "PART-11"), 1),
+        later("uses-freed-work", ("MEM-03", "RUN-01"), 1),
+        later("reads-freed-units", ("NUM-10", "PART-11"), 1),
         *(
             later(name, rules, seed)
             for seed in (1, 2, 3, 4, 5)

@@ -47,6 +47,7 @@ def test_exceptions_that_are_caught_are_no_finding(tmp_path: Path) -> None:
     assert failing(judged_by(CATCHING, tmp_path)) == set()
 
 
+@pytest.mark.full
 def test_exceptions_that_are_caught_nowhere_are_of_one_rule(tmp_path: Path) -> None:
     assert failing(judged_by(THROWING, tmp_path, ("NOM-01", "NOM-02", "NOM-03"))) == {"NOM-02"}
 

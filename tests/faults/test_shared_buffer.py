@@ -33,6 +33,7 @@ static void fully""",
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+@pytest.mark.full
 def test_threads_meet_in_one_buffer(tmp_path: Path) -> None:
     """With two seeds of three: of a dozen, one finds it."""
     library = faults.build(tmp_path, "delegate", "shares", faults.replaced("shares", FAULT))

@@ -111,6 +111,7 @@ def test_where_there_can_be_none_supervisors_are_fresh_interpreters(
     assert fork_servers() == {}
 
 
+@pytest.mark.full
 def test_after_three_failures_no_other_one_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 

@@ -63,6 +63,7 @@ def test_what_is_mended_passes_and_the_drawn_cases_follow(pytester: pytest.Pytes
     assert found.exists()
 
 
+@pytest.mark.full
 def test_in_the_ini_file_it_is_beside_it(pytester: pytest.Pytester, found: Path) -> None:
     pytester.makeini("[pytest]\nqnn_corpus = cases\nqnn_expect = known.toml\n")
     Path("known.toml").write_text("", encoding="utf-8")
@@ -199,6 +200,7 @@ def test_of_cases_that_fail_alike_the_smallest_is_kept(
         assert line.startswith("corpus: ")
 
 
+@pytest.mark.full
 def test_of_cases_that_show_the_same_when_they_are_run_the_smallest_is_kept(
     found: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,7 +225,7 @@ def test_of_cases_that_show_the_same_when_they_are_run_the_smallest_is_kept(
     assert set(Path("cases").iterdir()) == {found}
 
 
-@pytest.mark.parametrize("rule", ["NUM-99", "NUM-02"])
+@pytest.mark.parametrize("rule", ["NUM-99", later("NUM-02")])
 def test_a_case_that_this_suite_cannot_judge_stays_when_cases_are_run(
     found: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rule: str
 ) -> None:

@@ -122,6 +122,7 @@ def test_what_cannot_be_run_is_a_usage_error(
     result.stderr.fnmatch_lines([said])
 
 
+@pytest.mark.full
 def test_the_ini_file_chooses_the_tool_of_a_replay_and_of_nothing_else(
     pytester: pytest.Pytester, folder: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_one_finding_and_the_rest_is_not_judged(tmp_path: Path) -> None:
     assert lost["replay"].split()[1:3] == ["--qnn-replay", str(case.parent)]
 
 
+@pytest.mark.full
 def test_a_worker_that_cannot_open_the_target_says_so(tmp_path: Path) -> None:
     # The main process learns what the target is, which removes it, before the workers open it.
     status, output, report = run(tmp_path, "-n1", "--qnn-sandbox=fork")

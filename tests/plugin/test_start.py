@@ -90,7 +90,7 @@ def test_one_rule_imports_its_own_area_only(
     ("name", "mutant", "area", "other"),
     [
         later("reg_08", "--qnn-backend=mutant:reg-keeps-first", "qnn.rules.reg", "tflite"),
-        ("part_01", "--tflite-delegate=mutant:claims-positions", "tflite.rules.part", "qnn"),
+        later("part_01", "--tflite-delegate=mutant:claims-positions", "tflite.rules.part", "qnn"),
     ],
 )
 def test_a_replay_imports_the_area_of_its_rule_only(

@@ -160,6 +160,7 @@ class TestWithXdist:
             del rule["seconds"]
         assert spread == serial
 
+    @pytest.mark.full
     def test_workers_share_the_seed_that_the_run_drew(self, pytester: pytest.Pytester) -> None:
         result, rules = self.run(pytester, ("REG-01", "REG-02"), "-n1")
         seed = int(result.stdout.str().partition("--qnn-seed=")[2].split()[0])

@@ -221,7 +221,7 @@ SHORT = ("NUM-08",)
 @pytest.mark.parametrize(
     ("runtime", "sandbox", "names"),
     [
-        pytest.param("tflite_runtime", "spawn", SHORT, id="spawn"),
+        later("tflite_runtime", "spawn", SHORT, name="spawn"),
         later("ai_edge_litert", "spawn", NAMES, name="spawn-all"),
         # In forked children the targets "in-children" of test_rules_quiet.py meet ten rules in the fast run.
         later("ai_edge_litert", "fork", NAMES, name="fork"),

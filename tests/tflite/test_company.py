@@ -7,6 +7,7 @@ from pathlib import Path
 
 import native_plugins
 import pytest
+from fast_run import later
 
 from pytest_qnn.core.engine import judge_with_owners
 from pytest_qnn.core.profile import Profile
@@ -23,7 +24,7 @@ AT_MANY_SIZES = """
 PROFILE = Profile("few", 60, 60, shrink_seconds=5.0)
 
 
-@pytest.mark.parametrize("rule_id", ["NUM-10", "RUN-01"])
+@pytest.mark.parametrize("rule_id", [later("NUM-10"), "RUN-01"])
 def test_a_process_that_ends_behind_other_cases_is_the_finding_of_the_owner(
     tmp_path: Path, rule_id: str
 ) -> None:

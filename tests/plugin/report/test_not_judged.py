@@ -33,7 +33,8 @@ def test_reg_08(): pass
 
 def test_reg_09(judge): judge("REG-09")
 """
-SPREAD = pytest.mark.parametrize("spread", [(), ("-n1",)], ids=["here", "worker"])
+SPREAD = pytest.mark.parametrize("spread", [(), later(("-n1",))], ids=["here", "worker"])
+IN_BOTH = pytest.mark.parametrize("spread", [(), ("-n1",)], ids=["here", "worker"])
 
 
 def run(pytester: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
@@ -57,7 +58,7 @@ def found(pytester: pytest.Pytester) -> Path:
     return folder
 
 
-@SPREAD
+@IN_BOTH
 def test_a_test_that_passes_without_a_verdict_fails_the_run(
     pytester: pytest.Pytester, spread: tuple[str, ...]
 ) -> None:
@@ -74,7 +75,8 @@ def test_an_end_with_status_0_before_all_rules_were_judged_fails_the_run(pyteste
     assert (result.ret, report["not_judged"]) == (pytest.ExitCode.TESTS_FAILED, ["REG-06"])
 
 
-@pytest.mark.parametrize("dist", ["load", later("loadscope")])
+@pytest.mark.full
+@pytest.mark.parametrize("dist", ["load", "loadscope"])
 def test_a_worker_that_is_not_replaced_fails_the_run(pytester: pytest.Pytester, dist: str) -> None:
     """Its rule is to be tried again, since the target is in other processes; no worker is left to do it."""
     result, report = run(
@@ -131,6 +133,7 @@ def test_a_test_that_is_expected_to_fail_and_judges_nothing_fails_the_run(
     assert (result.ret, report["not_judged"]) == (pytest.ExitCode.TESTS_FAILED, ["REG-02"])
 
 
+@pytest.mark.full
 def test_the_end_of_a_worker_in_another_test_is_no_finding(pytester: pytest.Pytester) -> None:
     """It is only called like a rule's."""
     own = "import os\n\ndef test_reg_01(): os._exit(3)\n\n"

@@ -220,7 +220,7 @@ def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pyteste
 @pytest.mark.parametrize(
     ("spread", "main", "number"),
     [
-        ((), "os.getpid()", "SIGTERM"),
+        later((), "os.getpid()", "SIGTERM"),
         later((), "os.getpid()", "SIGHUP"),
         (("-n1",), "os.getppid()", "SIGTERM"),
         later(("-n1",), "os.getppid()", "SIGHUP"),

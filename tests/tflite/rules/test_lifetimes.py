@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from fast_run import later
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kept import keep
@@ -221,7 +222,7 @@ def test_nothing_read_is_nothing_examined() -> None:
     assert found == Examined(0, "outputs read on threads")
 
 
-@pytest.mark.parametrize("rule_id", ["THR-01", "THR-02"])
+@pytest.mark.parametrize("rule_id", [later("THR-01"), later("THR-02")])
 def test_no_case_of_much_work_is_too_much_for_a_child_to_answer(rule_id: str) -> None:
     """With three turns of eight outputs one gave 11 MB, and was judged in pytest's process only."""
     target = keep(open_delegate_target([("reference", {})], RUNTIMES[0], "fork", 10.0))

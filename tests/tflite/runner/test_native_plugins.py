@@ -163,7 +163,8 @@ def test_a_delegate_is_observed_until_the_last_one_at_its_address_is_destroyed(t
 
 
 @pytest.mark.parametrize(
-    ("runtime", "options"), [(RUNTIMES[0], {}), (RUNTIMES[1], OPTIONS)], ids=["bare", "options"]
+    ("runtime", "options"),
+    [later(RUNTIMES[0], {}, name="bare"), pytest.param(RUNTIMES[1], OPTIONS, id="options")],
 )
 def test_a_faultless_library_passes(runtime: str, options: Mapping[str, str], tmp_path: Path) -> None:
     with opened(plugin(tmp_path), options, runtime) as target:
