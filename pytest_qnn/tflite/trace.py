@@ -681,6 +681,13 @@ class PluginSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Cycle: delegates in each quarter; fewer than asked for where each takes long."""
     in_use: tuple[int, ...] = ()
     """Cycle: bytes in use by malloc after each quarter."""
+    mapped: tuple[int, ...] = ()
+    """Cycle: bytes of address space after each quarter."""
+    arena: tuple[int, ...] = ()
+    """Cycle: resident bytes of the library's own allocator after each quarter, where its delegate is in such
+    memory."""
+    full: bool = False
+    """Cycle: all of that memory was resident when a delegate was made: nothing shows what of it is in use."""
 
 
 class PluginTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):

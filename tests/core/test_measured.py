@@ -155,12 +155,12 @@ def case_of(verdict: Verdict, kind: Any) -> Any:
     return msgspec.json.decode(verdict.finding.case, type=kind)
 
 
-OWN_MEASURED = ("LEAK-01", "LEAK-03", "OWN-02", "OWN-03")
+OWN_MEASURED = ("LEAK-01", "LEAK-03", "OWN-02", "OWN-03", "LIFE-05", "ABI-08")
 """Rules about delegates that count what malloc has in use."""
 
 
 @needs_gcc
-@pytest.mark.parametrize("rule", [OWN_MEASURED[0], *map(later, OWN_MEASURED[1:])])
+@pytest.mark.parametrize("rule", [*map(later, OWN_MEASURED[1:4]), *OWN_MEASURED[:1], *OWN_MEASURED[4:]])
 @pytest.mark.parametrize("runtime", first(RUNTIMES))
 def test_an_allocator_of_its_own_that_gives_back_is_no_leak(runtime: str, rule: str, tmp_path: Path) -> None:
     with opened(tmp_path, runtime, OWN_ALLOCATOR="MAP_NORESERVE") as target:
@@ -174,6 +174,10 @@ def test_an_allocator_of_its_own_that_gives_back_is_no_leak(runtime: str, rule: 
     [
         (("LEAK-01", {"LEAKS_KERNEL": "1"}), RUNTIMES[1]),
         later(("LEAK-01", {"LEAKS_KERNEL": "1"}), RUNTIMES[0]),
+        (("LIFE-05", {"LEAKS_KERNEL": "1"}), RUNTIMES[0]),
+        later(("LIFE-05", {"LEAKS_KERNEL": "1"}), RUNTIMES[1]),
+        (("ABI-08", {"LEAKS": "1"}), RUNTIMES[0]),
+        later(("ABI-08", {"LEAKS": "1"}), RUNTIMES[1]),
         *(later(("LEAK-01", {"LEAKS": "1"}), runtime) for runtime in RUNTIMES),
         *(later(("OWN-03", {"LEAKS": "1"}), runtime) for runtime in RUNTIMES),
     ],
@@ -190,11 +194,42 @@ def test_what_an_allocator_of_its_own_keeps_is_a_leak(
 
 
 @needs_gcc
-@pytest.mark.parametrize("leak", [{}, later({"LEAKS": "1"})])
-def test_of_memory_that_is_all_resident_nothing_is_known(leak: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rule", "leak"),
+    [
+        ("LEAK-01", {}),
+        later("LEAK-01", {"LEAKS": "1"}),
+        ("LIFE-05", {}),
+        later("LIFE-05", {"LEAKS_KERNEL": "1"}),
+        ("ABI-08", {}),
+        later("ABI-08", {"LEAKS": "1"}),
+    ],
+)
+def test_of_memory_that_is_all_resident_nothing_is_known(
+    rule: str, leak: dict[str, str], tmp_path: Path
+) -> None:
     with opened(tmp_path, OWN_ALLOCATOR="MAP_POPULATE", **leak) as target:
-        verdict = judge(catalogue()["LEAK-01"], target, FEW, 1)
+        verdict = judge(catalogue()[rule], target, FEW, 1)
     assert verdict.outcome is Outcome.INCONCLUSIVE, verdict
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("rule", "leak"),
+    [
+        ("LIFE-05", {"IN_KERNEL_PREPARE": "mmap(0, 1, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)"}),
+        ("ABI-08", {"IN_CREATE": "mmap(0, 1, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)"}),
+    ],
+)
+@pytest.mark.parametrize("flags", [later("MAP_NORESERVE"), "MAP_POPULATE"])
+def test_a_mapping_for_each_is_a_leak_whatever_else_an_allocator_has(
+    flags: str, rule: str, leak: dict[str, str], tmp_path: Path
+) -> None:
+    with opened(tmp_path, OWN_ALLOCATOR=flags, **leak) as target:
+        verdict = judge(catalogue()[rule], target, FEW, 1)
+    assert verdict.outcome is Outcome.FAIL, verdict
+    assert verdict.finding is not None
+    assert "address space" in verdict.finding.expected
 
 
 class Measuring(FakeTarget):

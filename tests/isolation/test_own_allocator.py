@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 from pytest_qnn.isolation.observe.own_allocator import OwnAllocator
 
 ARENA = 64 << 20
@@ -40,3 +43,21 @@ def test_a_mapping_where_an_arena_could_begin_is_an_allocator_of_its_own() -> No
 
 def test_a_mapping_by_itself_is_an_allocator_of_its_own() -> None:
     assert OwnAllocator.of(BASE + 0x20000, lines((BASE, BASE + 0x19000), (BASE + 0x1A000, BASE + 0x2A000)))
+
+
+def test_what_was_mapped_before_is_no_part_of_a_mapping_that_has_grown_to_it() -> None:
+    memory, page = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 4096
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    own, end = begin + (2 << 20), begin + (4 << 20)
+    ctypes.memset(own, 1, end - own)
+    both, before = lines((begin, end)), lines((begin, own))
+    found = OwnAllocator.of(own + page, both, before)
+    assert found is not None
+    assert found.full
+    assert found.resident(both) == end - own
+    merged = OwnAllocator.of(own + page, both)
+    assert merged is not None
+    assert not merged.full
+    known = OwnAllocator.of(own + page, both, both)
+    assert known is not None
+    assert not known.full, "the library had it already: all of it counts"

@@ -21,32 +21,46 @@ class OwnAllocator:
     Args:
         address: of what lies there.
         lines: /proc/self/maps.
+        before: the same from before the library's first call, if that is known. Linux makes one mapping of
+            two that touch: what was there is no part of what the library has mapped.
     """
 
-    def __init__(self, address: int, lines: Sequence[str]) -> None:
+    def __init__(self, address: int, lines: Sequence[str], before: Sequence[str] = ()) -> None:
         self._address = address
+        known = _anonymous(before)
+        self._known = [] if _at(known, address) else known
         self._others: Spans | None = None
-        begin, end = self._home(lines)
-        self.full = end - begin >= _LARGE and resident_bytes(begin, end - begin) == end - begin
+        home = self._home(lines)
+        size = sum(end - begin for begin, end in home)
+        self.full = size >= _LARGE and _resident(home) == size
         """All of a large mapping is present: which part of it is in use does not show."""
 
     @classmethod
-    def of(cls, address: int, lines: Sequence[str]) -> OwnAllocator | None:
+    def of(cls, address: int, lines: Sequence[str], before: Sequence[str] = ()) -> OwnAllocator | None:
         """That in whose memory the address lies; None: it is malloc's, or a variable of a library."""
-        lies = any(begin <= address < end for begin, end in _anonymous(lines))
-        return cls(address, lines) if lies and not libc.in_library(address) else None
+        lies = _at(_anonymous(lines), address) and not libc.in_library(address)
+        return cls(address, lines, before) if lies else None
 
     def resident(self, lines: Sequence[str]) -> int:
         """Bytes that are present. Mappings that were there at the first call are others'."""
-        home = self._home(lines)
+        spans = _anonymous(lines)
+        around = _at(spans, self._address)
+        rest = [span for span in spans if span not in around]
         if self._others is None:
-            self._others = [span for span in _anonymous(lines) if span != home]
-        spans = [home, *_without([span for span in _anonymous(lines) if span != home], self._others)]
-        return sum(resident_bytes(begin, end - begin) for begin, end in spans)
+            self._others = rest
+        return _resident([*self._home(lines), *_without(rest, self._others)])
 
-    def _home(self, lines: Sequence[str]) -> tuple[int, int]:
-        found = (span for span in _anonymous(lines) if span[0] <= self._address < span[1])
-        return next(found, (self._address, self._address))
+    def _home(self, lines: Sequence[str]) -> Spans:
+        return _without(_at(_anonymous(lines), self._address), self._known)
+
+
+def _at(spans: Spans, address: int) -> Spans:
+    """The span in which the address lies, if there is one."""
+    return [(begin, end) for begin, end in spans if begin <= address < end]
+
+
+def _resident(spans: Spans) -> int:
+    return sum(resident_bytes(begin, end - begin) for begin, end in spans)
 
 
 def _anonymous(lines: Sequence[str]) -> Spans:

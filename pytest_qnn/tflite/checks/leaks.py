@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from pytest_qnn.core.verdict import Measured, Unsupported
@@ -115,6 +116,18 @@ def _nothing_left_of_an_arena(found: list[MeasureCounts], cycles: int, per: str)
             f"{', '.join(map(str, target))} more bytes, each after {cycles // REPETITIONS} repetitions",
             f"a probe in its place leaves {', '.join(map(str, probe))}",
         )
+
+
+def pages_left(grown: Sequence[int], cycles: int, each: int) -> bool:
+    """Whether an allocator of the target's own keeps pages of equal parts, most of which have to leave some.
+
+    Args:
+        grown: by how many resident bytes it has more after each part than before it.
+        cycles: in all parts.
+        each: bytes that a cycle leaves at least, if it leaves something.
+    """
+    often = sum(part > 0 for part in grown) >= _LEAST_PAIRS
+    return often and sum(grown) >= max(_LEAST_PAGES, each * cycles)
 
 
 def _growth(values: list[int]) -> list[int]:

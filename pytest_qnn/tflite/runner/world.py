@@ -122,6 +122,8 @@ class World:
         self.threads: list[int] = []
         """How many each Measure found."""
         self.measures = any(isinstance(step, Measure) for step in flat(case.steps))
+        self._before = snapshot().lines if self.measures else ()
+        """/proc/self/maps before the script's first delegate."""
         self.allocator: OwnAllocator | None = None
         """Where the script measures: that of the target's first delegate, if it does not use malloc."""
         self.measured: list[MeasureCounts] = []
@@ -151,7 +153,7 @@ class World:
     def look_where_it_lives(self, address: int) -> None:
         """Remember in whose memory a delegate of the target's is: malloc's, or an allocator of its own."""
         if self.measures and self.allocator is None:
-            self.allocator = OwnAllocator.of(address, snapshot().lines)
+            self.allocator = OwnAllocator.of(address, snapshot().lines, self._before)
 
     def keeps(self, least: Kept) -> bool:
         """Whether the process has kept this; asked once, before what depends on it begins."""

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+from pathlib import Path
 
 import case_mutations
 import msgspec
 import pytest
+from native_plugins import plugin
 from reducing import smaller
 
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Measured, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.file import check_case
@@ -140,6 +143,27 @@ def test_a_cycle_that_leaks_grows_by_what_leaks() -> None:
     assert all(grown >= 64 * 1024 for grown in growth)
 
 
+def test_a_cycle_that_leaks_mappings_grows_by_them() -> None:
+    (cycle,) = ran(Cycle(times=80), spec="mutant:plugin-keeps-mapping").steps
+    growth = [after - before for before, after in zip(cycle.mapped, cycle.mapped[1:], strict=False)]
+    assert all(grown >= 80 * 4096 for grown in growth)
+    assert (cycle.arena, cycle.full) == ((), False), "what is written in Python lives in Python's memory"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+def test_a_cycle_looks_at_the_allocator_of_a_library(tmp_path: Path) -> None:
+    for name, macros in (("own", {"OWN_ALLOCATOR": "MAP_NORESERVE"}), ("malloc", {})):
+        folder = tmp_path / name
+        folder.mkdir()
+        (cycle,) = ran(Cycle(times=80), spec=str(plugin(folder, LEAKS="1", **macros))).steps
+        assert not cycle.full
+        if name == "malloc":
+            assert not cycle.arena
+            assert cycle.in_use[-1] - cycle.in_use[0] >= 3 * 80 * 64
+        else:
+            assert cycle.arena[-1] - cycle.arena[0] >= 3 * 80 * 256 - 4096
+
+
 def test_a_cycle_of_slow_delegates_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_plugin, "_CYCLE_SECONDS", 1e-9)
     (cycle,) = ran(Cycle(times=200)).steps
@@ -209,6 +233,23 @@ def test_growth_that_stops_is_no_leak() -> None:
     growing = seen(PluginSeen(times=16, in_use=(5000, 9000, 13000, 17000)))
     with pytest.raises(Violation, match="\\+4000"):
         judged("ABI-08", growing, Cycle(times=16))
+
+
+def test_pages_of_a_librarys_own_allocator_are_a_leak_where_most_parts_leave_some() -> None:
+    def of(*arena: int, times: int = 16, full: bool = False) -> PluginTrace:
+        return seen(
+            PluginSeen(times=times, in_use=(5000,) * 4, mapped=(1 << 20,) * 4, arena=arena, full=full)
+        )
+
+    cycle = Cycle(times=16)
+    assert judged("ABI-08", of(0, 4096, 4096, 4096), cycle).count == 48
+    assert judged("ABI-08", of(0, 8192, 8192, 8192), cycle).count == 48
+    with pytest.raises(Measured, match=r"own allocator.*\+4096, \+0, \+4096"):
+        judged("ABI-08", of(0, 4096, 4096, 8192), cycle)
+    assert judged("ABI-08", of(0, 4096, 4096, 8192, times=2), cycle).count == 6
+    with pytest.raises(Measured):
+        judged("ABI-08", of(0, 8192, 16384, 24576, times=2), cycle)
+    assert judged("ABI-08", of(0, 0, 0, 0, full=True), cycle).count == 0
 
 
 def test_without_its_functions_a_library_is_judged_by_its_symbols_alone() -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from pytest_qnn.isolation import libc
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_plugin
@@ -14,6 +15,7 @@ from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 from pytest_qnn.tflite.reference.plugin import BadOption, EmulatedPlugin
 
 _LEAK = 1024
+_PAGE = 4096
 _MALLOC = ctypes.CDLL(None).malloc
 _MALLOC.restype, _MALLOC.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
 
@@ -197,6 +199,16 @@ class _Leaks(EmulatedPlugin):
 
     def make(self, options: dict[str, str], flags: int, report: int) -> int:
         _MALLOC(_LEAK)
+        return super().make(options, flags, report)
+
+
+@faulty_plugin("plugin-keeps-mapping", "destroy leaves a page mapped that create has mapped.", "ABI-08")
+class _KeepsMapping(EmulatedPlugin):
+    """Takes memory of its own mapping in create, which destroy does not unmap."""
+
+    def make(self, options: dict[str, str], flags: int, report: int) -> int:
+        private = 0x02 | libc.MAP_ANONYMOUS
+        libc.mmap(None, _PAGE, libc.PROT_READ | libc.PROT_WRITE, private, -1, 0)
         return super().make(options, flags, report)
 
 

@@ -60,7 +60,7 @@ class _KeepsDevice(ReferenceDelegate):
         return super().prepare(context)
 
 
-@faulty_delegate("keeps-mapping", "Leaks a page for each kernel.", "LEAK-02")
+@faulty_delegate("keeps-mapping", "Leaks a page for each kernel.", "LEAK-02", "LIFE-05")
 class _KeepsMapping(ReferenceDelegate):
     """Maps a page for each kernel, and never unmaps it."""
 

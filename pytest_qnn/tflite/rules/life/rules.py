@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
@@ -35,10 +37,12 @@ from pytest_qnn.tflite.strategies import delegates, spied
 from pytest_qnn.tflite.strategies import scripts as again
 from pytest_qnn.tflite.strategies.scripts import FEW, MANY, ScriptStrategy, make_first_target
 from pytest_qnn.tflite.strategies.spied import CaseStrategy, with_target
-from pytest_qnn.tflite.trace import Change, DelegateTrace, ScriptTrace
+from pytest_qnn.tflite.trace import Change, DelegateTrace, MeasureCounts, ScriptTrace
 
 _LEAST = 96
 """Bytes for each interpreter."""
+_PAGE = 4096
+"""Bytes: the least that a mapping takes."""
 PAIRS = 3
 """Of such repetitions."""
 
@@ -69,15 +73,18 @@ def cycles(facts: DelegateFacts) -> ScriptStrategy:
     weight=0.12,
 )
 def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Interpreters come and go while the delegate stays; what malloc has given out must not grow with them.
+    """Interpreters come and go while the delegate stays; what it has taken must not grow with them.
 
     Repetitions of few and of many interpreters take turns: only what the many leave more than the few counts,
     only if it does so each time, and if it is still there in the end. A cache that fills up, or a table that
-    grows once, is no leak. Less than `_LEAST` bytes for each interpreter is not told from what the suite
-    itself keeps.
+    grows once, is no leak. Less than `_LEAST` bytes of malloc's for each interpreter is not told from what
+    the suite itself keeps, nor less than a page of address space from what malloc maps.
+
+    Of a delegate that lives in memory of an allocator of its own, the pages of such memory count beside
+    these. Where all of them are present from the beginning, nothing can be measured.
     """
     scripts.need_trace(trace)
-    found = scripts.measured(case, trace)
+    found = scripts.measured(case, trace)[: 1 + 2 * PAIRS]
     in_use = [counts.malloc for counts in found if counts.malloc is not None]
     if len(found) < 1 + 2 * PAIRS or len(in_use) < len(found):
         raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
@@ -90,17 +97,38 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     live = [seen for seen in trace.interpreters if all(applied.ok for applied in seen.applied)]
     if not any(seen.kernels for seen in live):
         return Examined(0, "kernels freed")
-    values = in_use[: 1 + 2 * PAIRS]
-    surplus = leaks.surplus(values)
-    more = again.MANY - again.FEW
     kernels = max(len(seen.kernels) for seen in live)
-    if leaks.is_left(values) and min(surplus) >= _LEAST * more:
-        raise Measured(
-            "as much memory in use after an interpreter as before it",
-            f"{', '.join(map(str, surplus))} bytes more after {more} interpreters more",
-            f"{kernels} kernels in each",
-        )
+    more = again.MANY - again.FEW
+    mapped = [counts.virtual for counts in found]
+    for what, values, least in (("memory", in_use, _LEAST), ("address space", mapped, _PAGE)):
+        surplus = leaks.surplus(values)
+        if leaks.is_left(values) and min(surplus) >= least * more:
+            raise Measured(
+                f"as much {what} in use after an interpreter as before it",
+                f"{', '.join(map(str, surplus))} bytes more after {more} interpreters more",
+                f"{kernels} kernels in each",
+            )
+    if not _own_allocator_keeps_nothing(found, f"{kernels} kernels in each"):
+        return Examined(0, "kernels freed")
     return Examined(kernels * PAIRS * again.MANY, "kernels freed")
+
+
+def _own_allocator_keeps_nothing(found: Sequence[MeasureCounts], where: str) -> bool:
+    """Judge the pages of an allocator of the target's own; False where they say nothing.
+
+    Raises:
+        Measured: so many more are present as if each interpreter left `_LEAST` bytes.
+    """
+    arena = [counts.arena for counts in found[::2] if counts.arena is not None]
+    grown = [after - before for before, after in pairwise(arena)]
+    interpreters = again.FEW + again.MANY
+    if leaks.pages_left(grown, interpreters * PAIRS, _LEAST):
+        raise Measured(
+            "as many resident bytes of the target's own allocator after an interpreter as before it",
+            f"{', '.join(map(str, grown))} more bytes, each after {interpreters} interpreters",
+            where,
+        )
+    return not found[0].full
 
 
 _LEFT = ("everything", "the delegate", "nothing")

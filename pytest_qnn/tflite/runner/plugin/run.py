@@ -14,7 +14,8 @@ from pytest_qnn.core.printable import heard
 from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import few_descriptors
-from pytest_qnn.isolation.observe.process import threads
+from pytest_qnn.isolation.observe.own_allocator import OwnAllocator
+from pytest_qnn.isolation.observe.process import small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -33,7 +34,7 @@ from pytest_qnn.tflite.cases.plugin import (
 )
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe.plugin_struct import Operators, read_struct
-from pytest_qnn.tflite.runner.delegates import DelegateFactory
+from pytest_qnn.tflite.runner.delegates import DelegateFactory, LibraryFactory
 from pytest_qnn.tflite.runner.plugin.library import NoCopy, NoInterface, Plugin, open_plugin
 from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
@@ -69,11 +70,12 @@ def run_plugin_case(
     Raises:
         ValueError: the runtime refuses the model.
     """
+    factory = chain[min(case.delegate, len(chain) - 1)]
     try:
-        plugin = open_plugin(chain[min(case.delegate, len(chain) - 1)], runtime)
+        plugin = open_plugin(factory, runtime)
     except NoInterface as reason:
         return PluginTrace(missing=str(reason))
-    run = _Run(case, plugin, runtime)
+    run = _Run(case, plugin, runtime, is_library=isinstance(factory, LibraryFactory))
     past = run.live(case.history, given) if case.history is not None else ""
     seen = []
     for number, step in enumerate(case.steps):
@@ -148,9 +150,14 @@ class _Live:
 class _Run:
     """One case on its way."""
 
-    def __init__(self, case: PluginCase, plugin: Plugin, runtime: Runtime) -> None:
+    def __init__(self, case: PluginCase, plugin: Plugin, runtime: Runtime, *, is_library: bool) -> None:
         self.case = case
         self.plugin = plugin
+        cycles = any(isinstance(step, Cycle) for step in case.steps)
+        self._reserve = small_blocks_in_reserve() if cycles else None
+        # What is written in Python lives in Python's memory: there is nothing to look for.
+        self._before = snapshot().lines if cycles and is_library else ()
+        """/proc/self/maps where a library's memory may be measured."""
         self.cpu: tuple[Array, ...] = ()
         self._runtime = runtime
         self._graph_case = DelegateCase(case.graph, data_seed=case.data_seed)
@@ -284,6 +291,7 @@ class _Run:
         self._make_and_destroy(*given, arguments.report)
         one = time.perf_counter() - started
         times = max(1, min(step.times, int(_CYCLE_SECONDS / 4 / one)))
+        own = self._own_allocator(*given, arguments.report)
         found = []
         until = time.perf_counter() + _CYCLE_SECONDS + _TO_END
         for _ in range(4):
@@ -291,8 +299,29 @@ class _Run:
                 self._make_and_destroy(*given, arguments.report)
             while threads() > working and time.perf_counter() < until:
                 time.sleep(_PAUSE)  # what a thread gives back a little later is given back
-            found.append(libc.malloc_in_use())
-        return PluginSeen(times=times, in_use=tuple(size for size in found if size is not None))
+            found.append(_held(own))
+        in_use, mapped, arena = zip(*found, strict=True)
+        return PluginSeen(
+            times=times,
+            in_use=tuple(size for size in in_use if size is not None),
+            mapped=mapped,
+            arena=tuple(size for size in arena if size is not None),
+            full=own is not None and own.full,
+        )
+
+    def _own_allocator(self, keys: int, values: int, count: int, report: int | None) -> OwnAllocator | None:
+        """In whose memory the library's delegates are, if it is not malloc's: what comes later counts."""
+        if not self._before:
+            return None
+        address = self.plugin.create(keys, values, count, report)
+        if not address:
+            return None
+        lines = snapshot().lines
+        own = OwnAllocator.of(address, lines, self._before)
+        if own is not None:
+            own.resident(lines)
+        self.plugin.destroy(address)
+        return own
 
     def _make_and_destroy(self, keys: int, values: int, count: int, report: int | None) -> None:
         address = self.plugin.create(keys, values, count, report)
@@ -329,6 +358,13 @@ class _Run:
             interpreter.set_tensor(index, value)
         interpreter.invoke()
         return tuple(Array.of(interpreter.get_tensor(index)) for index in self.case.graph.outputs)
+
+
+def _held(own: OwnAllocator | None) -> tuple[int | None, int, int | None]:
+    """Bytes in use by malloc, of address space, and resident ones of the library's own allocator."""
+    looked = snapshot()
+    resident = None if own is None else own.resident(looked.lines)
+    return libc.malloc_in_use(), looked.virtual, resident
 
 
 def _with_late(seen: PluginSeen, late: tuple[str, ...]) -> PluginSeen:
