@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 from kept import keep
 from reducing import smaller
 
-from pytest_qnn.core.engine import judge
+from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -89,3 +92,26 @@ def test_a_finding_is_reduced_to_what_it_needs(mutant: str, rule_id: str, most: 
     assert verdict.finding is not None
     assert verdict.finding.case.count('"do"') <= most
     assert verdict.finding.case.count('"op"') <= 2
+
+
+@pytest.mark.parametrize(
+    ("mutant", "rule_id", "held"),
+    [
+        ("once-init", "OWN-05", ["make-delegate", "close", "destroy-delegate", "make-delegate", "apply"]),
+        ("runtime-applies-xnnpack", "XNN-03", ["open", "apply", "allocate"]),
+        ("recycles-an-output", "MEM-16", ["set-inputs", "invoke", "read", "set-inputs", "invoke", "read"]),
+    ],
+)
+def test_what_the_sentence_is_about_stays_in_the_smallest_case(
+    mutant: str, rule_id: str, held: list[str]
+) -> None:
+    """Reduction had taken it away: the end of the first delegate, allocate_tensors, and the inputs."""
+    target = keep(open_delegate_target([(f"mutant:{mutant}", {})], "auto", "off", 10.0))
+    verdict = judge(catalogue()[rule_id], target, PROFILES["default"], seed=1)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.finding is not None
+    steps = iter(step["do"] for step in json.loads(verdict.finding.case)["steps"])
+    assert all(name in steps for name in held), verdict.finding.case
+    conforming = keep(open_delegate_target([("reference", {})], "auto", "off", 10.0))
+    case = msgspec.json.decode(verdict.finding.case, type=ScriptCase)
+    assert isinstance(judge_case(catalogue()[rule_id], conforming, case), Examined)

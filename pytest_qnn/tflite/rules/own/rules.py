@@ -240,11 +240,14 @@ def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
         return Examined(0, "delegates made again")
     looked_at = 0
     for name in scripts.names(case)[1:]:
+        own = _delegate_of(case, name)
+        if not _is_made_alone(case, trace, own):
+            continue
         seen, found = scripts.view(case, trace, name), scripts.interpreter(trace, name)
         made = [
             one
             for _, one, step in scripts.numbered(case, trace)
-            if isinstance(one, MakeDelegate) and not step.ok and not step.skipped
+            if isinstance(one, MakeDelegate) and one.delegate == own and not step.ok and not step.skipped
         ]
         if made or seen is None or found is None or not found.applied:
             if made:
@@ -258,6 +261,25 @@ def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
             raise Violation(f"kernels of the nodes {claims[0]}, as the first", str(claims[1]), name)
         looked_at += _judge_reads(case, trace, name, 0)
     return Examined(looked_at, "delegates made again")
+
+
+def _delegate_of(case: ScriptCase, name: str) -> str:
+    """The delegate that is applied to an interpreter; empty: none is."""
+    applied = (step for step in case.steps if isinstance(step, Apply) and step.interpreter == name)
+    return next((step.delegate for step in applied), "")
+
+
+def _is_made_alone(case: ScriptCase, trace: ScriptTrace, own: str) -> bool:
+    """Every delegate made before this one was destroyed before it: a reduced case may leave them alive."""
+    live: set[str] = set()
+    for _, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, MakeDelegate):
+            if step.delegate == own:
+                return not live
+            live.add(step.delegate)
+        elif isinstance(step, DestroyDelegate) and not seen.skipped:
+            live.discard(step.delegate)
+    return False
 
 
 _ALIVE = (36, 64) + (2,) * 3
