@@ -5,6 +5,7 @@ They know nothing of the suite. Every program is compiled, and runs in a process
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -71,6 +72,11 @@ XNNPACK = {
     "transpose_of_float16": {"tflite_runtime": 1, "ai_edge_litert": 0},
     "variable_read_twice": {"tflite_runtime": 0, "ai_edge_litert": 1},
 }
+LIBRARIES = {
+    "tflite_runtime": "_pywrap_tensorflow_interpreter_wrapper.so",
+    "ai_edge_litert": "libLiteRt.so",
+}
+"""Of the runtimes: what docs/findings/runtimes/run.c takes."""
 PERSONALITIES = {"updated-weights": "binary-sections"}
 """Of the reference, where its default has not what a program is about."""
 
@@ -143,9 +149,73 @@ def test_a_script_about_xnnpack(name: str, runtime: str) -> None:
     assert done.returncode == XNNPACK[name][runtime], done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program in C that carries out a model."""
+    program = tmp_path_factory.mktemp("runner") / "run"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-rdynamic"]
+    command = ["gcc", *flags, "-o", str(program), str(PROGRAMS / "runtimes" / "run.c"), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return program
+
+
+def library_of(runtime: str) -> Path:
+    spec = importlib.util.find_spec(runtime)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{runtime} has no wheel for this Python")
+    return Path(next(iter(spec.submodule_search_locations))) / LIBRARIES[runtime]
+
+
+def written(folder: Path, name: str) -> list[list[str]]:
+    """What a script says that the program in C takes for each of its models."""
+    command = [sys.executable, str(PROGRAMS / "xnnpack" / f"{name}.py"), "--write", str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def carried_out(runner: Path, library: Path, words: list[str]) -> tuple[int, str]:
+    command = [str(runner), str(library), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout
+
+
+ONCE = [("variable_read_twice", "ai_edge_litert"), ("conv_same", "tflite_runtime")]
+"""Of each library one finding, for the fast run: a crash, and wrong values."""
+EACH = [(name, runtime) for name in XNNPACK for runtime in LIBRARIES]
+
+
+@pytest.mark.parametrize(("name", "runtime"), [pair if pair in ONCE else later(*pair) for pair in EACH])
+def test_the_program_in_c_sees_what_a_script_about_xnnpack_sees(
+    runner: Path, tmp_path: Path, name: str, runtime: str
+) -> None:
+    library, models = library_of(runtime), written(tmp_path, name)
+    told = [carried_out(runner, library, words) for words in models]
+    assert max(status for status, _ in told) == XNNPACK[name][runtime], told
+    assert all("expected: " in text and "seen: " in text for _, text in told)
+
+
+@pytest.mark.parametrize("runtime", first(LIBRARIES))
+def test_nothing_that_a_right_model_needs_is_touched_where_memory_is_guarded(
+    runner: Path, tmp_path: Path, runtime: str
+) -> None:
+    """What ends the process for `absent_operand` is the read before the array, not the guard."""
+    path = written(tmp_path, "conv_same")[0][0]
+    assert carried_out(runner, library_of(runtime), [path, "guarded"])[0] == 0
+
+
+def test_the_program_in_c_says_what_it_cannot_load(runner: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "libbroken.so"
+    broken.write_text("no library")
+    path = written(tmp_path, "conv_same")[0][0]
+    for words in ([path], [str(tmp_path / "none.tflite")]):
+        status, told = carried_out(runner, broken, words)
+        assert (status, told.split(":")[0]) == (2, "cannot run")
+
+
 def test_every_program_is_on_the_page_and_in_this_table() -> None:
     page = PAGE.read_text()
-    assert {path.stem for path in PROGRAMS.glob("*/*.c")} == set(FINDINGS)
+    assert {path.stem for path in PROGRAMS.glob("*/*.c")} == {*FINDINGS, "run"}
+    assert "(findings/runtimes/run.c)" in page
     assert {path.stem for path in (PROGRAMS / "xnnpack").glob("*.py")} == {*XNNPACK, "model"}
     for name in FINDINGS:
         assert f"(findings/{FOLDERS.get(name, 'qnn')}/{name}.c)" in page, name

@@ -1,13 +1,15 @@
 """What the scripts of this folder share: models, and what a runtime computes with and without XNNPACK.
 
 The models are written with the schema that the wheel of ai-edge-litert brings; nothing of the suite is used.
-A script ends with 0 where XNNPACK's part of the graph works, 1 where it does not, 2 where it cannot run.
+A script ends with 0 where XNNPACK's part of the graph works, 1 where it does not, 2 where it cannot run. With
+``--write FOLDER`` it writes its models for the program in C (``runtimes/run.c``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,7 +141,19 @@ def answer(runtime: str, case: str, content: bytes, *, at_once: bool = False) ->
     return "" if seen == alone or (refused and status >= 0) else seen
 
 
-def end(runtime: str, cases: dict[str, bytes], *, at_once: bool = False) -> None:
-    """Print each case, and end the process."""
+def write(folder: Path, cases: dict[str, bytes], way: str = "") -> None:
+    """Write each case's model as a file, and print what ``runtimes/run.c`` takes behind LIBRARY."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for case, content in cases.items():
+        path = folder / f"{re.sub('[^A-Za-z0-9]+', '-', case).strip('-')}.tflite"
+        path.write_bytes(content)
+        print(f"{path} {way}".rstrip())
+
+
+def end(runtime: str, cases: dict[str, bytes], *, at_once: bool = False, way: str = "") -> None:
+    """Print each case, and end the process; with ``--write FOLDER`` for a runtime, write the models."""
+    if runtime == "--write":
+        write(Path(sys.argv[2]), cases, way)
+        return
     wrong = [case for case, content in cases.items() if answer(runtime, case, content, at_once=at_once)]
     sys.exit(1 if wrong else 0)

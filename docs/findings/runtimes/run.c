@@ -1,0 +1,86 @@
+/* What a runtime computes of a model with XNNPACK and without it, in C and without Python.
+ *
+ *   gcc -rdynamic -o run run.c -ldl
+ *   ./run LIBRARY MODEL                 with XNNPACK the same as without it
+ *   ./run LIBRARY MODEL guarded         the same, and nothing is touched before the library's larger blocks of memory
+ *   ./run LIBRARY MODEL refused         refused with XNNPACK and without it
+ *   ./run LIBRARY MODEL cpu NUMBER...   without XNNPACK these first numbers
+ *
+ * LIBRARY is a runtime's own: ai_edge_litert/libLiteRt.so, or tflite_runtime/_pywrap_tensorflow_interpreter_wrapper.so.
+ * MODEL is a .tflite file; the scripts of docs/findings write theirs (SCRIPT --write FOLDER). Each input has the
+ * values 0, 1, 2, ..., and the first output is looked at: its shape and its first eight numbers.
+ *
+ * It prints what was expected and what it saw. It ends with 0 where the library does as expected, 1 where it does
+ * not (also by a crash), 2 where it cannot run. A model that the CPU refuses may be computed with XNNPACK unless
+ * `refused` is said, but must not end the process.
+ */
+#include "runtimes.h"
+
+#include "guarded.h"
+#include "litert.h"
+#include "tflite.h"
+
+typedef struct {
+  int status; /* what waitpid gives */
+  char text[4096];
+} Told;
+
+/* What a process of its own says, for one of these may die. */
+static Told told(const char* library, const char* model, int with_xnnpack) {
+  Told said = {0, ""};
+  int ends[2];
+  if (pipe(ends)) cannot("pipe");
+  fflush(stdout);
+  pid_t child = fork();
+  if (!child) {
+    close(ends[0]);
+    size_t size;
+    void* content = read_all(model, &size);
+    void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+    if (!handle) cannot("%s", dlerror());
+    g_said = ends[1];
+    alarm(60);
+    if (dlsym(handle, "LiteRtCreateCompiledModel")) {
+      litert_run(handle, content, size, with_xnnpack);
+    } else {
+      tflite_run(handle, content, size, with_xnnpack);
+    }
+    cannot("no answer");
+  }
+  close(ends[1]);
+  size_t have = 0;
+  ssize_t got;
+  while ((got = read(ends[0], said.text + have, sizeof said.text - 1 - have)) > 0) have += (size_t)got;
+  close(ends[0]);
+  waitpid(child, &said.status, 0);
+  if (WIFEXITED(said.status) && WEXITSTATUS(said.status) == 2) exit(2);
+  if (WIFSIGNALED(said.status)) {
+    snprintf(said.text, sizeof said.text, "the process died of signal %d", WTERMSIG(said.status));
+  }
+  return said;
+}
+
+static int lived(Told of) { return WIFEXITED(of.status) && WEXITSTATUS(of.status) < 2; }
+static int refused(Told of) { return lived(of) && WEXITSTATUS(of.status) == kRefused; }
+
+int main(int count, char** words) {
+  if (count < 3) cannot("two words are needed, LIBRARY and MODEL");
+  const char* way = count > 3 ? words[3] : "";
+  g_guarded = !strcmp(way, "guarded");
+  Told alone = told(words[1], words[2], 0);
+  if (!strcmp(way, "cpu")) {
+    char numbers[4096] = "";
+    for (int i = 4; i < count; ++i) snprintf(numbers + strlen(numbers), 64, " %.40s", words[i]);
+    const char* behind = strchr(alone.text, ']');
+    printf("expected:%s\nseen:     %s\n", numbers, alone.text);
+    return !(lived(alone) && !refused(alone) && behind && !strcmp(behind + 1, numbers));
+  }
+  if (!lived(alone)) cannot("without XNNPACK: %s", alone.text);
+  Told with = told(words[1], words[2], 1);
+  if (!strcmp(way, "refused")) {
+    printf("expected: a refusal; without XNNPACK: %s\nseen:     %s\n", alone.text, with.text);
+    return !(refused(alone) && refused(with));
+  }
+  printf("expected: %s\nseen:     %s\n", alone.text, with.text);
+  return !(refused(alone) ? lived(with) : lived(with) && !strcmp(alone.text, with.text));
+}
