@@ -72,6 +72,38 @@ XNNPACK = {
     "transpose_of_float16": {"tflite_runtime": 1, "ai_edge_litert": 0},
     "variable_read_twice": {"tflite_runtime": 0, "ai_edge_litert": 1},
 }
+BOTH = ("tflite_runtime", "ai_edge_litert")
+KERNELS = {
+    "softmax_without_elements": BOTH,
+    "log_softmax_without_elements": BOTH,
+    "depthwise_without_elements": BOTH[:1],
+    "batch_matmul_without_elements": BOTH[:1],
+    "arg_max_without_elements": BOTH[:1],
+    "dynamic_update_slice_of_scalars": BOTH[:1],
+    "prelu_of_rank_5": BOTH[:1],
+    "maximum_of_rank_6": BOTH[:1],
+    "reshape_without_shape": BOTH,
+    "mean_without_operand": BOTH[:1],
+    "maximum_without_operand": BOTH[:1],
+    "conv_of_many_groups": BOTH[:1],
+    "add_with_tanh": BOTH,
+    "atan2_of_a_row": BOTH,
+    "sign_of_int8": BOTH[:1],
+    "prelu_of_int16": BOTH[1:],
+    "where_of_int16": BOTH[:1],
+    "fully_connected_without_depth": BOTH,
+    "conv_of_2_x_2": BOTH[:1],
+    "reshape_of_a_reshape": BOTH,
+}
+"""The cases of docs/findings/cpu/kernels.py, and the runtimes whose own kernels deviate."""
+WITHOUT_BUFFER = {
+    "softmax_without_elements",
+    "log_softmax_without_elements",
+    "depthwise_without_elements",
+    "batch_matmul_without_elements",
+    "fully_connected_without_depth",
+}
+"""What the C API of libLiteRt.so cannot carry out."""
 LIBRARIES = {
     "tflite_runtime": "_pywrap_tensorflow_interpreter_wrapper.so",
     "ai_edge_litert": "libLiteRt.so",
@@ -166,9 +198,9 @@ def library_of(runtime: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / LIBRARIES[runtime]
 
 
-def written(folder: Path, name: str) -> list[list[str]]:
+def written(folder: Path, name: str, *cases: str) -> list[list[str]]:
     """What a script says that the program in C takes for each of its models."""
-    command = [sys.executable, str(PROGRAMS / "xnnpack" / f"{name}.py"), "--write", str(folder)]
+    command = [sys.executable, str(PROGRAMS / f"{name}.py"), "--write", str(folder), *cases]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     return [line.split() for line in done.stdout.splitlines()]
 
@@ -188,10 +220,45 @@ EACH = [(name, runtime) for name in XNNPACK for runtime in LIBRARIES]
 def test_the_program_in_c_sees_what_a_script_about_xnnpack_sees(
     runner: Path, tmp_path: Path, name: str, runtime: str
 ) -> None:
-    library, models = library_of(runtime), written(tmp_path, name)
+    library, models = library_of(runtime), written(tmp_path, f"xnnpack/{name}")
     told = [carried_out(runner, library, words) for words in models]
     assert max(status for status, _ in told) == XNNPACK[name][runtime], told
     assert all("expected: " in text and "seen: " in text for _, text in told)
+
+
+IN_PYTHON = [("reshape_of_a_reshape", "ai_edge_litert")]
+IN_C = [("reshape_without_shape", "ai_edge_litert"), ("sign_of_int8", "tflite_runtime")]
+ALL_KERNELS = [(name, runtime) for name in KERNELS for runtime in BOTH]
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"), [pair if pair in IN_PYTHON else later(*pair) for pair in ALL_KERNELS]
+)
+def test_the_script_about_kernels_of_the_cpu(name: str, runtime: str) -> None:
+    library_of(runtime)
+    command = [sys.executable, str(PROGRAMS / "cpu" / "kernels.py"), runtime, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == (runtime in KERNELS[name]), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"), [pair if pair in IN_C else later(*pair) for pair in ALL_KERNELS]
+)
+def test_the_program_in_c_about_kernels_of_the_cpu(
+    runner: Path, tmp_path: Path, name: str, runtime: str
+) -> None:
+    (words,) = written(tmp_path, "cpu/kernels", name)
+    status, told = carried_out(runner, library_of(runtime), words)
+    if runtime == "ai_edge_litert" and name in WITHOUT_BUFFER:
+        assert (status, "no buffer without bytes" in told) == (2, True), told
+    else:
+        assert status == (runtime in KERNELS[name]), told
+
+
+def test_each_case_about_kernels_of_the_cpu_is_in_this_table(tmp_path: Path) -> None:
+    assert {Path(words[0]).stem for words in written(tmp_path, "cpu/kernels")} == set(KERNELS)
+    for name in KERNELS:
+        assert f"`{name}`" in PAGE.read_text(), name
 
 
 @pytest.mark.parametrize("runtime", first(LIBRARIES))
@@ -199,14 +266,14 @@ def test_nothing_that_a_right_model_needs_is_touched_where_memory_is_guarded(
     runner: Path, tmp_path: Path, runtime: str
 ) -> None:
     """What ends the process for `absent_operand` is the read before the array, not the guard."""
-    path = written(tmp_path, "conv_same")[0][0]
+    path = written(tmp_path, "xnnpack/conv_same")[0][0]
     assert carried_out(runner, library_of(runtime), [path, "guarded"])[0] == 0
 
 
 def test_the_program_in_c_says_what_it_cannot_load(runner: Path, tmp_path: Path) -> None:
     broken = tmp_path / "libbroken.so"
     broken.write_text("no library")
-    path = written(tmp_path, "conv_same")[0][0]
+    path = written(tmp_path, "xnnpack/conv_same")[0][0]
     for words in ([path], [str(tmp_path / "none.tflite")]):
         status, told = carried_out(runner, broken, words)
         assert (status, told.split(":")[0]) == (2, "cannot run")

@@ -20,6 +20,8 @@ typedef struct {
   Layout layout;
 } RankedType;
 
+static int g_must_run; /* a shape is no answer */
+
 enum { kHostMemory = 1, kOnCpu = 1, kForReading = 0, kForWriting = 1 };
 
 #define LITERT(NAME, ...) ((int (*)(__VA_ARGS__))function(library, "LiteRt" #NAME))
@@ -49,6 +51,7 @@ static size_t elements(const Layout* layout) {
 static Object litert_buffer(void* library, Object environment, const RankedType* type) {
   Object buffer;
   size_t bytes = elements(&type->layout) * size_of(type->type);
+  if (!bytes) cannot("LiteRtCreateManagedTensorBuffer makes no buffer without bytes (it answers 3)");
   litert_ok(LITERT(CreateManagedTensorBuffer, Object, int, const RankedType*, size_t, Object*)(
                 environment, kHostMemory, type, bytes, &buffer),
             "LiteRtCreateManagedTensorBuffer");
@@ -62,7 +65,7 @@ static void* litert_memory(void* library, Object buffer, int mode) {
 }
 
 static void litert_run(void* library, void* content, size_t size, int with_xnnpack) {
-  Object environment, model, options, cpu, compiled, subgraph, inputs[8], output;
+  Object environment, model, options, cpu, compiled, subgraph, inputs[8], outputs[8];
   static char mode[64];
   snprintf(mode, sizeof mode, "kernel_mode = \"%s\"\n", with_xnnpack ? "xnnpack" : "builtin");
   if (LITERT(CreateEnvironment, int, void*, Object*)(0, NULL, &environment)) cannot("LiteRtCreateEnvironment");
@@ -77,14 +80,18 @@ static void litert_run(void* library, void* content, size_t size, int with_xnnpa
   litert_ok(LITERT(CreateCompiledModel, Object, Object, Object, Object*)(environment, model, options, &compiled),
             "LiteRtCreateCompiledModel");
   litert_ok(LITERT(GetModelSubgraph, Object, size_t, Object*)(model, 0, &subgraph), "LiteRtGetModelSubgraph");
-  RankedType type = litert_type(library, subgraph, 1, 0);
+  size_t count, results;
+  LITERT(GetNumSubgraphOutputs, Object, size_t*)(subgraph, &results);
+  Layout layouts[8];
+  if (results > 8) cannot("%zu outputs", results);
   /* true: it allocates the tensors first */
-  litert_ok(LITERT(GetCompiledModelOutputTensorLayouts, Object, size_t, size_t, Layout*, _Bool)(compiled, 0, 1,
-                                                                                              &type.layout, 1),
+  litert_ok(LITERT(GetCompiledModelOutputTensorLayouts, Object, size_t, size_t, Layout*, _Bool)(compiled, 0, results,
+                                                                                              layouts, 1),
             "LiteRtGetCompiledModelOutputTensorLayouts");
-  /* There is no buffer without bytes (LiteRtCreateManagedTensorBuffer answers 3). */
-  if (!elements(&type.layout)) computed(NULL, type.type, (int)type.layout.rank, type.layout.dimensions);
-  size_t count;
+  RankedType type = litert_type(library, subgraph, 1, 0);
+  type.layout = layouts[0];
+  /* A shape says enough where XNNPACK is judged; and there is no buffer to run the model with. */
+  if (!elements(&type.layout) && !g_must_run) computed(NULL, type.type, (int)type.layout.rank, type.layout.dimensions);
   LITERT(GetNumSubgraphInputs, Object, size_t*)(subgraph, &count);
   for (size_t i = 0; i < count && i < 8; ++i) {
     RankedType read = litert_type(library, subgraph, 0, i);
@@ -92,10 +99,14 @@ static void litert_run(void* library, void* content, size_t size, int with_xnnpa
     fill(litert_memory(library, inputs[i], kForWriting), read.type, elements(&read.layout));
     LITERT(UnlockTensorBuffer, Object)(inputs[i]);
   }
-  output = litert_buffer(library, environment, &type);
-  litert_ok(LITERT(RunCompiledModel, Object, size_t, size_t, Object*, size_t, Object*)(compiled, 0, count, inputs, 1,
-                                                                                       &output),
+  for (size_t i = 0; i < results; ++i) {
+    RankedType made = litert_type(library, subgraph, 1, i);
+    made.layout = layouts[i];
+    outputs[i] = litert_buffer(library, environment, &made);
+  }
+  litert_ok(LITERT(RunCompiledModel, Object, size_t, size_t, Object*, size_t, Object*)(compiled, 0, count, inputs,
+                                                                                       results, outputs),
             "LiteRtRunCompiledModel");
-  computed(litert_memory(library, output, kForReading), type.type, (int)type.layout.rank, type.layout.dimensions);
+  computed(litert_memory(library, outputs[0], kForReading), type.type, (int)type.layout.rank, type.layout.dimensions);
 }
 #endif

@@ -1,0 +1,283 @@
+"""What the runtimes' own kernels get wrong, without any delegate: values, or the end of the process.
+
+    python kernels.py ai_edge_litert                  each case; ends with 1 if one deviates
+    python kernels.py tflite_runtime sign_of_int8     one case
+    python kernels.py --write FOLDER [CASE]           writes the models for the program in C (runtimes/run.c)
+
+A case is a function that gives a model, and what comes out of it: the first numbers for inputs 0, 1, 2, ...,
+or `ANSWER` where anything is right but the end of the process. A kernel may always refuse, and say so.
+Nothing of the suite is used.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "xnnpack"))
+
+import numpy as np
+from model import computed, model, schema, tensor
+
+OPERATOR, TYPE = schema.BuiltinOperator, schema.TensorType
+ANSWER = "an answer"
+Case = tuple[bytes, Any]
+
+
+def whole(*values: int) -> Any:
+    """A constant of int32."""
+    return tensor((len(values),), TYPE.INT32, np.array(values, np.int32))
+
+
+def quantised(shape: tuple[int, ...], kind: int, data: Any = None, scale: float = 1.0) -> Any:
+    """A tensor of a scale, without a zero point."""
+    made = tensor(shape, kind, data)
+    made.quantization = schema.QuantizationParametersT()
+    made.quantization.scale, made.quantization.zeroPoint = [scale], [0]
+    return made
+
+
+def one(tensors: list[Any], builtin: int, options: str, members: dict[str, Any], inputs: int = 1) -> bytes:
+    """A node that reads all tensors but the last, of which the first ``inputs`` are the graph's inputs."""
+    last = len(tensors) - 1
+    node = (builtin, options, members, list(range(last)), [last])
+    return model(tensors, [node], list(range(inputs)), [last])
+
+
+# What ends the process
+
+
+def softmax_without_elements() -> Case:
+    """SOFTMAX of a vector without elements."""
+    return one([tensor((0,)), tensor((0,))], OPERATOR.SOFTMAX, "SoftmaxOptions", {"beta": 1.0}), []
+
+
+def log_softmax_without_elements() -> Case:
+    """LOG_SOFTMAX of the same."""
+    return one([tensor((0,)), tensor((0,))], OPERATOR.LOG_SOFTMAX, "LogSoftmaxOptions", {}), []
+
+
+def depthwise_without_elements() -> Case:
+    """DEPTHWISE_CONV_2D of int8, of a batch of 0."""
+    weights = quantised((1, 1, 1, 2), TYPE.INT8, np.ones((1, 1, 1, 2), np.int8))
+    bias = quantised((2,), TYPE.INT32, np.zeros(2, np.int32))
+    image = quantised((0, 2, 2, 2), TYPE.INT8)
+    options = {"padding": schema.Padding.VALID, "strideH": 1, "strideW": 1, "depthMultiplier": 1}
+    options |= {"dilationHFactor": 1, "dilationWFactor": 1}
+    tensors = [image, weights, bias, quantised((0, 2, 2, 2), TYPE.INT8)]
+    return one(tensors, OPERATOR.DEPTHWISE_CONV_2D, "DepthwiseConv2DOptions", options), []
+
+
+def batch_matmul_without_elements() -> Case:
+    """BATCH_MATMUL of int16, of a batch of 0."""
+    left, right = quantised((0, 2, 3), TYPE.INT16), quantised((0, 3, 2), TYPE.INT16)
+    tensors = [left, right, quantised((0, 2, 2), TYPE.INT16)]
+    return one(tensors, OPERATOR.BATCH_MATMUL, "BatchMatMulOptions", {}, inputs=2), []
+
+
+def arg_max_without_elements() -> Case:
+    """ARG_MAX along a dimension of 0: there is no element to choose from."""
+    tensors = [tensor((0,)), whole(0), tensor((), TYPE.INT32)]
+    return one(tensors, OPERATOR.ARG_MAX, "ArgMaxOptions", {"outputType": TYPE.INT32}), ANSWER
+
+
+def dynamic_update_slice_of_scalars() -> Case:
+    """DYNAMIC_UPDATE_SLICE of a scalar by a scalar, which takes its place."""
+    tensors = [tensor(()), tensor((), data=np.array(7, np.float32)), whole(), tensor(())]
+    return one(tensors, OPERATOR.DYNAMIC_UPDATE_SLICE, "", {}), [7]
+
+
+def prelu_of_rank_5() -> Case:
+    """PRELU of int8: no input is negative, and all stay as they are."""
+    slopes = quantised((1, 1, 1, 4), TYPE.INT8, np.ones((1, 1, 1, 4), np.int8))
+    tensors = [quantised((1, 1, 1, 1, 4), TYPE.INT8), slopes, quantised((1, 1, 1, 1, 4), TYPE.INT8)]
+    return one(tensors, OPERATOR.PRELU, "", {}), [0, 1, 2, 3]
+
+
+def maximum_of_rank_6() -> Case:
+    """MAXIMUM of 2 x 2 x 2 x 2 x 2 x 2 numbers, and of 2, which are broadcast."""
+    shape = (2,) * 6
+    tensors = [tensor(shape), tensor((2,)), tensor(shape)]
+    numbers = [0, 1, 2, 3, 4, 5, 6, 7]
+    return one(tensors, OPERATOR.MAXIMUM, "MaximumMinimumOptions", {}, inputs=2), numbers
+
+
+def _without_operand(builtin: int, options: str, members: dict[str, Any], operands: list[int]) -> Case:
+    tensors = [tensor((4,)), whole(0), tensor((4,))]
+    return model(tensors, [(builtin, options, members, operands, [2])], [0], [2]), ANSWER
+
+
+def reshape_without_shape() -> Case:
+    """RESHAPE with -1 for the shape: to be refused, or by the shape of its options."""
+    return _without_operand(OPERATOR.RESHAPE, "ReshapeOptions", {"newShape": [4]}, [0, -1])
+
+
+def mean_without_operand() -> Case:
+    """MEAN of no tensor."""
+    return _without_operand(OPERATOR.MEAN, "ReducerOptions", {}, [-1, 1])
+
+
+def maximum_without_operand() -> Case:
+    """MAXIMUM of a tensor and none."""
+    return _without_operand(OPERATOR.MAXIMUM, "MaximumMinimumOptions", {}, [0, -1])
+
+
+def conv_of_many_groups() -> Case:
+    """CONV_2D of 4 groups (the image has 4 channels, the weights 1) and 2 units: to be refused."""
+    weights = tensor((2, 1, 1, 1), data=np.ones((2, 1, 1, 1), np.float32))
+    bias = tensor((2,), data=np.zeros(2, np.float32))
+    options = {"padding": schema.Padding.VALID, "strideH": 1, "strideW": 1}
+    options |= {"dilationHFactor": 1, "dilationWFactor": 1}
+    tensors = [tensor((1, 2, 2, 4)), weights, bias, tensor((1, 2, 2, 2))]
+    return one(tensors, OPERATOR.CONV_2D, "Conv2DOptions", options), ANSWER
+
+
+# What is computed wrongly
+
+
+def add_with_tanh() -> Case:
+    """ADD of a tensor and 0, with the fused activation TANH."""
+    zeros = tensor((4,), data=np.zeros(4, np.float32))
+    options = {"fusedActivationFunction": schema.ActivationFunctionType.TANH}
+    made = one([tensor((4,)), zeros, tensor((4,))], OPERATOR.ADD, "AddOptions", options)
+    return made, [float(number) for number in np.tanh(np.arange(4))]
+
+
+def atan2_of_a_row() -> Case:
+    """ATAN2 of 2 x 2 numbers and a row, which is broadcast: 0 / 1, 1 / 4, 2 / 1, 3 / 4."""
+    row = tensor((1, 2), data=np.array([[1, 4]], np.float32))
+    made = one([tensor((2, 2)), row, tensor((2, 2))], OPERATOR.ATAN2, "ATan2Options", {})
+    return made, [float(number) for number in np.arctan2([0, 1, 2, 3], [1, 4, 1, 4])]
+
+
+def sign_of_int8() -> Case:
+    """SIGN of 0, 1, 2, 3."""
+    tensors = [quantised((4,), TYPE.INT8), quantised((4,), TYPE.INT8)]
+    return one(tensors, OPERATOR.SIGN, "SignOptions", {}), [0, 1, 1, 1]
+
+
+def prelu_of_int16() -> Case:
+    """PRELU of 0, -1, -2, -3 with the slopes 100, 200, 300 and 400, in int16."""
+    negative = quantised((4,), TYPE.INT16, np.array([0, -1, -2, -3], np.int16))
+    slopes = quantised((4,), TYPE.INT16, np.array([100, 200, 300, 400], np.int16))
+    tensors = [negative, slopes, quantised((4,), TYPE.INT16)]
+    return one(tensors, OPERATOR.PRELU, "", {}, inputs=0), [0, -200, -600, -1200]
+
+
+def where_of_int16() -> Case:
+    """WHERE of 0, 1, 2, 3: the places of the last three."""
+    tensors = [tensor((4,), TYPE.INT16), tensor((3, 1), TYPE.INT64)]
+    return one(tensors, OPERATOR.WHERE, "WhereOptions", {}), [1, 2, 3]
+
+
+def fully_connected_without_depth() -> Case:
+    """FULLY_CONNECTED of a row without elements: the bias."""
+    weights = tensor((3, 0), data=np.zeros((3, 0), np.float32))
+    bias = tensor((3,), data=np.array([7, 8, 9], np.float32))
+    tensors = [tensor((1, 0)), weights, bias, tensor((1, 3))]
+    return one(tensors, OPERATOR.FULLY_CONNECTED, "FullyConnectedOptions", {}), [7, 8, 9]
+
+
+def conv_of_2_x_2() -> Case:
+    """CONV_2D of 0, 1, 2, 3 in two rows and a kernel of ones, 2 x 2, with SAME padding."""
+    weights = tensor((1, 2, 2, 1), data=np.ones((1, 2, 2, 1), np.float32))
+    bias = tensor((1,), data=np.zeros(1, np.float32))
+    options = {"padding": schema.Padding.SAME, "strideH": 1, "strideW": 1}
+    options |= {"dilationHFactor": 1, "dilationWFactor": 1}
+    tensors = [tensor((1, 2, 2, 1)), weights, bias, tensor((1, 2, 2, 1))]
+    return one(tensors, OPERATOR.CONV_2D, "Conv2DOptions", options), [6, 4, 5, 3]
+
+
+def reshape_of_a_reshape() -> Case:
+    """Of 0, 1, ..., 5, negated and reshaped, what ABS gives; a second RESHAPE is added to 10 beside it."""
+    tens = tensor((3, 2), data=np.full((3, 2), 10, np.float32))
+    shapes = ((6,), (6,), None, (2, 3), None, (3, 2), None, (3, 2), (3, 2), (2, 3))
+    constants = {2: whole(2, 3), 4: whole(3, 2), 6: tens}
+    tensors = [constants[at] if shape is None else tensor(shape) for at, shape in enumerate(shapes)]
+    nodes: list[Any] = [
+        (OPERATOR.NEG, "NegOptions", {}, [0], [1]),
+        (OPERATOR.RESHAPE, "ReshapeOptions", {"newShape": [2, 3]}, [1, 2], [3]),
+        (OPERATOR.RESHAPE, "ReshapeOptions", {"newShape": [3, 2]}, [3, 4], [5]),
+        (OPERATOR.ADD, "AddOptions", {}, [5, 6], [7]),
+        (OPERATOR.ABS, "AbsOptions", {}, [7], [8]),
+        (OPERATOR.ABS, "AbsOptions", {}, [3], [9]),
+    ]
+    return model(tensors, nodes, [0], [9, 8]), [0, 1, 2, 3, 4, 5]
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    made.__name__: made
+    for made in (
+        softmax_without_elements,
+        log_softmax_without_elements,
+        depthwise_without_elements,
+        batch_matmul_without_elements,
+        arg_max_without_elements,
+        dynamic_update_slice_of_scalars,
+        prelu_of_rank_5,
+        maximum_of_rank_6,
+        reshape_without_shape,
+        mean_without_operand,
+        maximum_without_operand,
+        conv_of_many_groups,
+        add_with_tanh,
+        atan2_of_a_row,
+        sign_of_int8,
+        prelu_of_int16,
+        where_of_int16,
+        fully_connected_without_depth,
+        conv_of_2_x_2,
+        reshape_of_a_reshape,
+    )
+}
+
+
+def numbers_of(runtime: str, case: str) -> None:
+    """Print the first numbers, in the process that may end."""
+    values = computed(CASES[case]()[0], runtime, xnnpack=False)
+    print(values.ravel()[:8].tolist())
+
+
+def deviates(runtime: str, case: str) -> bool:
+    """Print what was expected and what was seen."""
+    code = f"import kernels; kernels.numbers_of({runtime!r}, {case!r})"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    where = Path(__file__).parent
+    done = subprocess.run(command, capture_output=True, text=True, cwd=where, timeout=60, check=False)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    raised = [line for line in lines if line.startswith(("RuntimeError: ", "ValueError: "))]
+    seen = (raised or lines or [""])[-1]
+    if done.returncode < 0:
+        seen = f"the process died of signal {-done.returncode}"
+    expected = CASES[case]()[1]
+    print(f"{case}\nexpected: {expected}\nseen:     {seen}")
+    if done.returncode > 0 and not raised:
+        print("cannot run")
+        sys.exit(2)
+    if done.returncode or expected == ANSWER:
+        return done.returncode < 0
+    numbers = [float(number) for number in seen.strip("[]").split(", ") if number]
+    return len(numbers) != len(expected) or not np.allclose(numbers, expected, rtol=1e-4, atol=1e-4)
+
+
+def write(folder: Path, cases: list[str]) -> None:
+    """Write the models, and print what ``run.c`` takes behind LIBRARY."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        content, expected = CASES[case]()
+        path = folder / f"{case}.tflite"
+        path.write_bytes(content)
+        way = "lives" if expected == ANSWER else " ".join(["cpu", *(f"{number:g}" for number in expected)])
+        print(path, way)
+
+
+if __name__ == "__main__":
+    first, *rest = sys.argv[1:]
+    if first == "--write":
+        write(Path(rest[0]), rest[1:] or list(CASES))
+    else:
+        wrong = [case for case in rest or CASES if deviates(first, case)]
+        sys.exit(1 if wrong else 0)
