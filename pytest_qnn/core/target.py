@@ -179,6 +179,17 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
             deadly: it ends the process, so that nothing depends on what it counts.
         """
 
+    def alone(self, case: Any, step: int) -> Any:
+        """The case with nothing but one step and what that needs, of a process that ended in the step.
+
+        Where the process ends there too, that is the smallest case, and no other is tried. None: the step is
+        of a kind in which a smaller one may end it as well.
+
+        Args:
+            case: one that ended its process.
+            step: the one that had begun, as in `Death`.
+        """
+
     def revealing(self, case: Any) -> Iterator[Any]:
         """Cases that show more of what went wrong inside ``case``, where its numbers are wrong.
 

@@ -56,6 +56,8 @@ class Violation(Exception):  # noqa: N818 - it is the field's word, and not an e
     outcome = Outcome.FAIL
     evidence = Evidence()
     """What the process left that did not survive the case."""
+    step = -1
+    """In which it ended, as of `pytest_qnn.core.target.Death`."""
 
     def __init__(self, expected: str, seen: str, where: str = "", picture: str = "") -> None:
         super().__init__(f"expected {expected}; seen {seen}" + (f" ({where})" if where else ""))
@@ -207,7 +209,7 @@ class Further(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MOST_FURTHER = 9
-"""Findings of a rule beside its first."""
+"""Findings of a rule beside its first, but for deaths in one call that was carried out alone."""
 
 
 def case_file(number: int) -> str:
@@ -382,9 +384,10 @@ def _further(own: Sequence[Verdict]) -> tuple[Further, ...]:
     found = list(first.further)
     told = {each.mark for each in (*_findings(first)[:1], *found)}
     more = [_findings(each) for each in others]
+    most = max(MOST_FURTHER, *(len(each.further) for each in own))
     candidates = [one for each in more for one in each[:1]] + [one for each in more for one in each[1:]]
     for one in sorted(candidates, key=lambda one: WORST_FIRST.index(one.outcome.value)):
-        if one.mark not in told and len(found) < MOST_FURTHER:
+        if one.mark not in told and len(found) < most:
             told.add(one.mark)
             found.append(one)
     return tuple(found)

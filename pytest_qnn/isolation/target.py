@@ -162,6 +162,10 @@ class OpenTarget:
         """
         raise TypeError("each kind of target makes its own cases smaller")
 
+    def alone(self, case: Any, step: int) -> Any:  # noqa: ARG002 - the signature is Target's
+        """None, unless a half knows such steps."""
+        return None
+
     def revealing(self, case: Any) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
         """Cases that show more of what went wrong inside ``case``; most kinds have none."""
         return iter(())

@@ -27,7 +27,7 @@ from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.qnn.cases.case import AnyStep, CheckHeap, Churn, FailedAllocation, MemoryCase, WholeSession
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
-from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.cases.reduce import one_call, smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.controls.refusals import around_call, of_refusals, refuses
 from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
@@ -86,6 +86,10 @@ class MemoryTarget(OpenTarget):
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         """See `pytest_qnn.qnn.cases.reduce`."""
         return smaller_memory(case, deadly=deadly)
+
+    def alone(self, case: MemoryCase, step: int) -> MemoryCase | None:
+        """See `pytest_qnn.qnn.cases.reduce`."""
+        return one_call(case, step)
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
         """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""

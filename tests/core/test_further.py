@@ -18,7 +18,7 @@ from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Verdict, Violation
-from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
 SIZES = tuple(range(1, 13))
@@ -143,6 +143,43 @@ def test_at_most_nine_are_told_beside_the_first() -> None:
     verdict = judged(examined, dying_in({size: f"QnnCall_{size}" for size in SIZES}))
     assert len(verdict.further) == 9
     assert len({*sizes_of(verdict)}) == 10
+
+
+class OneCall(Alone):
+    """A death in the allocation is that call's alone, and the allocation needs nothing."""
+
+    def alone(self, case: MemoryCase, step: int) -> MemoryCase | None:
+        return MemoryCase(case.steps[step:]) if isinstance(case.steps[step], Alloc) else None
+
+
+def dying_at_the_last_step(case: MemoryCase) -> MemoryTrace:
+    evidence = Evidence(during=f"QnnCall_{size_of(case)}")
+    return MemoryTrace(death=Death("signal", "SIGSEGV", len(case.steps) - 1, evidence=evidence))
+
+
+def test_a_death_in_a_call_that_says_it_all_is_that_call_alone_and_nothing_smaller_is_tried() -> None:
+    target = OneCall("memory", dying_at_the_last_step)
+    verdict = judged_by(should(examined, 3), target)
+    assert finding(verdict).case == msgspec.json.encode(MemoryCase((Alloc("b0", 3),))).decode()
+    repeats = PROFILES["default"].repeats
+    assert [size_of(case) for case in target.cases] == [3] * (2 + repeats)
+
+
+def test_where_the_call_alone_does_not_end_the_process_smaller_cases_are_looked_for() -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        return dying_at_the_last_step(case) if len(case.steps) > 1 else MemoryTrace()
+
+    target = OneCall("memory", run)
+    case = MemoryCase((ContextCreate("c0"), ContextCreate("c1"), Alloc("b0", 3)))
+    rule = dataclasses.replace(made_up(listed([case]), check=examined), level=Level.SHOULD)
+    found = msgspec.json.decode(finding(judged_by(rule, target)).case, type=MemoryCase)
+    assert len(found.steps) == 2
+
+
+@pytest.mark.parametrize("kind", [OneCall, Alone])
+def test_deaths_in_calls_that_say_it_all_are_told_however_many_they_are(kind: type[Alone]) -> None:
+    verdict = judged_by(should(examined, *range(1, 31)), kind("memory", dying_at_the_last_step))
+    assert len(verdict.further) == (29 if kind is OneCall else 9)
 
 
 def test_a_failure_that_is_in_no_call_and_of_no_operator_ends_the_search() -> None:

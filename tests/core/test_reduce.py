@@ -15,6 +15,7 @@ from pytest_qnn.core.rule import NothingToJudge, Subject
 from pytest_qnn.core.verdict import Violation
 from pytest_qnn.qnn.cases.case import (
     Alloc,
+    BadArgument,
     Binding,
     ContextCreate,
     ContextFree,
@@ -29,6 +30,7 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Write,
 )
+from pytest_qnn.qnn.cases.reduce import one_call
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
@@ -149,6 +151,14 @@ def test_counts_are_nothing_to_a_case_that_ends_the_process() -> None:
 
 def graphs(case: DelegateCase) -> list[Graph]:
     return [candidate.graph for candidate in smaller(case)]
+
+
+def test_a_call_with_a_bad_argument_is_alone_with_what_makes_what_it_uses() -> None:
+    bad = BadArgument("graphCreate", "graphName", "c1")
+    steps = (ContextCreate("c0"), ContextCreate("c1"), BadArgument("logCreate", "logger"), bad)
+    case = MemoryCase(steps)
+    assert one_call(case, 3) == MemoryCase((ContextCreate("c1"), bad))
+    assert [one_call(case, step) for step in (-1, 0, 4)] == [None] * 3
 
 
 def test_a_buffer_that_goes_is_looked_at_no_more() -> None:

@@ -11,7 +11,7 @@ from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.cases.join import joined
-from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.cases.reduce import one_call, smaller_memory
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.reduce import with_more_outputs
 from pytest_qnn.tflite.target.graphs import smaller as smaller_on_delegates
@@ -54,6 +54,9 @@ class Reducing:
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         return smaller(case, deadly=deadly)
+
+    def alone(self, case: Any, step: int) -> Any:
+        return one_call(case, step) if isinstance(case, MemoryCase) else None
 
     def symbolised(self, evidence: Evidence) -> Evidence:
         return symbols.symbolised(evidence)

@@ -198,7 +198,8 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
     """What else breaks the rule, in other calls or with other operators: one finding does not hide others."""
     yield from _deaths(run)
     judge: Judge | None = run
-    for _ in range(MOST_FURTHER - len(run.deaths)):
+    left = MOST_FURTHER - len(run.deaths)
+    while left > 0:
         judge = judge.behind() if judge is not None else None
         if judge is None:
             return
@@ -217,6 +218,7 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
             return
         case, violation = judge.minimal
         yield Further(violation.outcome, finding_of(case, violation), again)
+        left -= not judge.is_alone  # which cost one smaller case: there are as many as calls that end it
         if not run.deaths:
             yield from _deaths(judge)
 

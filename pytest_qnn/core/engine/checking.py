@@ -113,4 +113,5 @@ def died(death: Death) -> Violation:
     seen = death.detail + (f", {left.fault}" if left.fault else "") + (said or "")
     violation = kind(expected, seen, where)
     violation.evidence = left
+    violation.step = death.step
     return violation

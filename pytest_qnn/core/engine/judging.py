@@ -156,6 +156,8 @@ class Judge:
         """The first case that broke the rule, as it was drawn."""
         self.deaths: list[tuple[Any, Violation]] = []
         """The first death behind a milder violation: of a smaller case, or of the same one run again."""
+        self.is_alone = False
+        """The minimal case is the step in which its process ended, and smaller ones were not looked for."""
         self.confirmed: tuple[Any, Violation] | None = None
         """The first measured finding, which was reproduced in fresh processes."""
         self.making_errors: list[Exception] = []
@@ -218,7 +220,8 @@ class Judge:
                 if not shrink:
                     return
                 self.shrinking.start()
-                if self.found is not None:  # else it is several cases in one, and no draw
+                # Where nothing is found, it is several cases in one, and no draw.
+                if self.found is not None and not self._alone():
                     with noting_errors(self.making_errors):
                         cases.shrink(failed, self._still_fails)
                 return
@@ -439,7 +442,8 @@ class Judge:
 
     def reduce(self) -> None:
         """Remove steps and nodes from the minimal case until none can be removed; it still fails alike."""
-        shrinking = self.minimal is not None and not self.others_before  # alone no case fails
+        # Behind others only, no case fails alone.
+        shrinking = self.minimal is not None and not self.others_before and not self._alone()
         while shrinking and self.minimal is not None:
             shrinking = False
             case, violation = self.minimal
@@ -450,6 +454,25 @@ class Judge:
                         self.minimal = (candidate, found)
                         shrinking = True
                         break
+
+    def _alone(self) -> bool:
+        """Whether the minimal case is the step in which its process ended, alone, as far as the target knows.
+
+        Then no smaller case is there to be tried: each death costs a process, and its evidence.
+        """
+        if self.minimal is None or not isinstance(self.minimal[1], Crashed | Hung):
+            return False
+        case, violation = self.minimal
+        with noting_errors(self.making_errors):
+            alone = self.target.alone(case, violation.step)
+            if alone is not None and alone != case:
+                found = none_on_internal_error(self.result, alone)
+                alike = found is not None and self._is_alike(found, violation)
+                if found is None or not alike or not is_in_same_call(found, violation):
+                    return False
+                self.minimal = (alone, found)
+            self.is_alone = alone is not None
+        return self.is_alone
 
     def locate(self) -> None:
         """Find the node at which a wrong number first appears, by examining the minimal case."""
@@ -519,7 +542,7 @@ class Judge:
         # Few cases, but all of the seconds: otherwise it would depend on load how small a case becomes.
         other.further_share = self.further_share * _NEXT_SHARE
         cases = int(self.profile.shrink_budget(isolated=self.target.isolated) * self.further_share)
-        other.shrinking = _ShrinkBudget(cases, self.profile.shrink_seconds)
+        other.shrinking = _ShrinkBudget(max(1, cases), self.profile.shrink_seconds)  # one for `_alone`
         # What was wrong in the same place is no failure there; what was wrong elsewhere may be found again.
         other.known = {
             key: None

@@ -22,6 +22,7 @@ import msgspec
 
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
+    BadArgument,
     Binding,
     Deregister,
     Descriptor,
@@ -63,6 +64,16 @@ def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[Memory
     for candidate in chain(bold, candidates, smaller_scale(steps), _plainer(steps)):
         if candidate and candidate != steps and _hazards(candidate, deadly=deadly) <= known:
             yield msgspec.structs.replace(case, steps=candidate)
+
+
+def one_call(case: MemoryCase, step: int) -> MemoryCase | None:
+    """A call with an argument that leads nowhere, and what makes what it uses; None: the step is another.
+
+    Such a call says itself what is wrong in it, whatever was there before it.
+    """
+    if not 0 <= step < len(case.steps) or not isinstance(case.steps[step], BadArgument):
+        return None
+    return msgspec.structs.replace(case, steps=_only(case.steps, {step}))
 
 
 def _without_repetitions(steps: Steps) -> Iterator[Steps]:
