@@ -296,6 +296,26 @@ class _TensorsAdded(ReferenceBackend):
             found.finalised = True
 
 
+@faulty_backend(
+    "binary-keeps-refused-name", "a loaded graph keeps the names of tensors that it refuses", "OFF-09"
+)
+class _KeepsRefusedName(ReferenceBackend):
+    """Names are noted before it is known whether the graph takes a tensor, as libQnnHtp does it."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.noted: set[tuple[int, bytes]] = set()
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        found = self.graphs.get(graph or 0)
+        if found is not None and found.context.deserialised and tensor:
+            key = (found.handle, tensor[0].v1.name)
+            if key in self.noted:
+                raise QnnError(Error.TENSOR_ERROR_ALREADY_EXISTS)
+            self.noted.add(key)
+        super().tensor_create_graph_tensor(graph, tensor)
+
+
 @faulty_backend("binary-read-late", "graphs are looked up in the client's bytes", "OFF-10", "EXT-19")
 class _ReadLate(ReferenceBackend):
     """Graphs are looked up in the client's bytes, at each retrieve."""

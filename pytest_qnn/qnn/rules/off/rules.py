@@ -376,7 +376,10 @@ def _require_before(case: MemoryCase, trace: MemoryTrace) -> None:
 
 
 def _altered(scene: Scene, tape: Tape) -> None:
-    """OFF-09: a new graph in a context from a binary, a new tensor in a graph of it; what it had goes on."""
+    """OFF-09: a new tensor in a graph from a binary, or a new graph beside it, too; what there was goes on.
+
+    Each twice: what a refused call has left there shows in the next one.
+    """
     made = saved(scene, tape.cut(8))
     if made is None:
         return
@@ -384,10 +387,12 @@ def _altered(scene: Scene, tape: Tape) -> None:
     name = retrieved(scene, context, made.graphs[0])
     source = scene.alive.prepared[made.graphs[0]]
     new = source.graph if tape.chance(4) else scene.name("n")
-    if tape.chance(2):
-        scene.add(Misuse("tensorCreateGraphTensor", name))
-    else:
-        scene.add(Prepare(new, context, source.op, source.dtype, source.shape))
+    refused: list[AnyStep] = [Misuse("tensorCreateGraphTensor", name)]
+    if not tape.chance(2):
+        refused.insert(0, Prepare(new, context, source.op, source.dtype, source.shape))
+    for step in refused:
+        scene.add(step)
+        scene.add(step)
     execute(scene, name, None, seed=tape.below(16))
 
 
