@@ -48,6 +48,11 @@ def _measures(case: MemoryCase) -> bool:
     )
 
 
+def _is_first(case: MemoryCase) -> bool:
+    """No session may have been in its process before."""
+    return any(isinstance(step, WholeSession) and step.first for step in case.steps)
+
+
 def _checks_heap(case: MemoryCase) -> bool:
     """The process has another heap behind such a case."""
     return any(isinstance(step, CheckHeap) for step in case.steps)
@@ -74,7 +79,7 @@ class MemoryTarget(OpenTarget):
     def run(self, case: MemoryCase) -> MemoryTrace:
         """Carry out the case; how a child died is in the trace."""
         later = self._executor.run if self.isolated else self._executor.run_apart
-        first = later if is_killed(case) else self._executor.run
+        first = later if is_killed(case) or _is_first(case) else self._executor.run
         if several_processes(case):
             return self._seen(case, run_in_processes(case, first, later))
         return self._seen(case, first(case))

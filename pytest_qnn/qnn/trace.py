@@ -180,6 +180,15 @@ class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growt
     """Bytes that malloc has given out; 0 without glibc."""
 
 
+class FirstCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="first"):
+    """Of a `WholeSession` that is the first of its process: bytes of private memory that was written to."""
+
+    taken: int = 0
+    """From before the backend was made until its graph was executed."""
+    left: int = 0
+    """Of these what is there when the backend is freed, or a second later if that is less."""
+
+
 class RefusalCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="refusals"):
     """Of `FailedAllocation`: the first call behind whose refusal something is not as it is without."""
 
@@ -236,6 +245,7 @@ AnyCounts = (
     | InspectCounts
     | PieceCounts
     | ProcessCounts
+    | FirstCounts
     | GrowthCounts
     | RefusalCounts
     | LivedCounts

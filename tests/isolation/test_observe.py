@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_qnn.isolation.observe.process import (
     reuse_freed_memory,
     small_blocks_in_reserve,
     snapshot,
+    written_bytes,
 )
 
 ARENA = 1 << 20
@@ -206,3 +208,19 @@ def _new_regions(size: int) -> int:
     before = {address for address, _ in regions(snapshot().lines, size)}
     with mmap.mmap(-1, size):
         return len({address for address, _ in regions(snapshot().lines, size)} - before)
+
+
+def test_of_memory_only_what_was_written_to_counts(tmp_path: Path) -> None:
+    size = 8 << 20
+    read = tmp_path / "read"
+    read.write_bytes(bytes(size))
+    before = written_bytes()
+    assert before is not None
+    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
+        assert (written_bytes() or 0) - before < size // 2
+        with read.open("rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE) as mapped:
+            assert mapped[:: mmap.PAGESIZE].count(0) == size // mmap.PAGESIZE
+            assert (written_bytes() or 0) - before < size // 2
+        block.write(bytes(size))
+        assert (written_bytes() or 0) - before >= size
+    assert (written_bytes() or 0) - before < size // 2

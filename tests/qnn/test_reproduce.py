@@ -97,6 +97,7 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
         pytest.param("OFF-06", "QnnSystemContext_getBinaryInfo -> 0", marks=pytest.mark.full),
         pytest.param("OFF-12", "notified refused is 1: yes", marks=pytest.mark.full),
         pytest.param("QLEAK-05", "left heap is 1: yes", marks=pytest.mark.full),
+        pytest.param("QLEAK-06", "left written is 1: yes", marks=pytest.mark.full),
         pytest.param("QMG-12", "copies new is 1: yes", marks=pytest.mark.full),
         pytest.param("EXT-33", "used b0 is 0: yes", marks=pytest.mark.full),
         pytest.param("SSR-02", "step 2: QnnContext_create -> 1002", marks=pytest.mark.full),
@@ -106,7 +107,7 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
     ],
     ids=[
         *("code", "contents", "left", "death", "threads", "growth", "processes", "system"),
-        *("lists", "sessions", "copies", "pages", "killed", "refused"),
+        *("lists", "sessions", "first", "copies", "pages", "killed", "refused"),
     ],
 )
 def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(

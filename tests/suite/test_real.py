@@ -95,6 +95,7 @@ HTP_FINDINGS = {
     "OOM-05": "fail",
     "PRE-06": "fail",
     "PRE-14": "fail",
+    "QLEAK-06": "fail",
     "QTHR-04": "fail",
 }
 HTP_HANGS = {"EXT-31": "hang"}
@@ -112,6 +113,7 @@ HTP_SAYS = {
     "MSC-03": "graphFinalize answers 6022",  # key 506 says that it is supported
     "OFF-08": "30010",
     "OFF-09": "7003",
+    "QLEAK-06": "more, of",
     "QTHR-04": "3 (INFO)",
 }
 HTP_SOME = ("CAP-03", "EXE-05", "OFF-08")

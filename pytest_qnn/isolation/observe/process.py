@@ -172,6 +172,20 @@ def resident_bytes(address: int, size: int) -> int:
     return entries[7::8].translate(_IS_PRESENT).count(1) * _PAGE
 
 
+def written_bytes() -> int | None:
+    """Bytes of this process's private memory that were written to, swapped out or not; None: nobody says.
+
+    Unlike resident memory they hold no page of a library's file that was only read, and a page that this
+    process shares with one that it was forked from stays one page when it is written to.
+    """
+    try:
+        with open("/proc/self/smaps_rollup", encoding="ascii") as rollup:
+            sizes = dict(line.split(":", 1) for line in rollup if ":" in line and line[0].isupper())
+    except OSError:
+        return None
+    return sum(int(sizes[name].split()[0]) << 10 for name in ("Anonymous", "Swap") if name in sizes)
+
+
 def private_mappings(*, anonymous: bool) -> list[tuple[int, int]]:
     """Address and bytes of each private writable mapping; ``anonymous``: of the heap and its like only."""
     found = []

@@ -186,11 +186,15 @@ class WholeSession(Step, tag="whole-session", frozen=True, gc=False, omit_defaul
     last. This is done four times: with one element, with ``shape``, and both again. What malloc has given out
     is measured around the second session and the fourth, of which the smaller growth counts, resident memory
     around the fourth.
+
+    ``first``: it is done once, and is to be the first session of its process. Memory that was written to is
+    measured before the backend is made, when the graph was executed, and when all is freed.
     """
 
     op: QnnOp = "ElementWiseAdd"
     dtype: QnnDType = "UFIXED_POINT_8"
     shape: Shape = (1, 2, 2, 2)
+    first: bool = False
 
 
 class CheckHeap(Step, tag="check-heap", frozen=True, gc=False, omit_defaults=True):

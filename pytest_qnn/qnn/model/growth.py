@@ -23,6 +23,12 @@ _PER_ROUND = 64
 """Bytes for each round on top: it is less than what any table needs for an entry with a descriptor."""
 
 
+FIRST_KEPT = 4 << 20
+"""Bytes of written memory that a process may keep of its first session: tables and pools that are made once.
+The reference, its personalities and the libraries of tests/gallery keep at most 32 KiB (one with a pool).
+Where the kernel makes huge pages of all mappings that are large enough, two of them may count in whole."""
+
+
 class Growth(NamedTuple):
     """One quantity that grew by more than it may."""
 

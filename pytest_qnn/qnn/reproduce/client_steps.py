@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.sizes import nbytes
+from pytest_qnn.qnn.model.growth import FIRST_KEPT
 from pytest_qnn.qnn.reproduce.observed import GROWING, Where
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.text import NotWritten, literal
@@ -16,7 +17,7 @@ from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.probes import _ONCE, Batch
 from pytest_qnn.qnn.runner.run import _session
 from pytest_qnn.qnn.runner.state import State
-from pytest_qnn.qnn.trace import GrowthCounts, StepSeen
+from pytest_qnn.qnn.trace import FirstCounts, GrowthCounts, StepSeen
 
 Writes = Callable[[Recorder, Any, State, StepSeen], None]
 
@@ -230,6 +231,8 @@ def whole_session(recorder: Recorder, step: case.WholeSession, state: State) -> 
     As the case's client does it: malloc's bytes count if they grow both times, and resident memory the second
     time, when the program's own memory, and what an allocator keeps for the next session, is there already.
     """
+    if step.first:
+        return _first_session(recorder, step, state)
     lines = recorder.lines()
     begin = len(lines)
     small = _session_lines(recorder, msgspec.structs.replace(step, shape=(1,)), state)
@@ -253,6 +256,17 @@ def whole_session(recorder: Recorder, step: case.WholeSession, state: State) -> 
     recorder.fact("left:heap", f"({grown('heap', 0)} && {grown('heap', 1)})")
     recorder.fact("left:resident", f"({grown('resident', 1)})")
     return StepSeen(code=0, counts=GrowthCounts())
+
+
+def _first_session(recorder: Recorder, step: case.WholeSession, state: State) -> StepSeen:
+    """The program's first session, and what it has written to before it and behind it."""
+    lines = recorder.lines()
+    begin = len(lines)
+    session = _session_lines(recorder, step, state)
+    before = recorder.variable("long", "before")
+    lines[begin:] = [f"{before}[0] = written_now();", *session]
+    recorder.fact("left:written", f"written_more({before}[0], {FIRST_KEPT})")
+    return StepSeen(code=0, counts=FirstCounts())
 
 
 def _session_lines(recorder: Recorder, step: case.WholeSession, state: State) -> list[str]:

@@ -351,6 +351,25 @@ HELPER struct held held_again(const struct held* before, long turns) {
   return found;
 }
 
+/* Bytes of private memory that were written to, swapped out or not. */
+HELPER long written_now(void) {
+  long found = 0, size = 0;
+  char line[256];
+  malloc_trim(0);
+  FILE* file = fopen("/proc/self/smaps_rollup", "r");
+  while (file && fgets(line, sizeof line, file)) {
+    if (sscanf(line, "Anonymous: %ld", &size) == 1 || sscanf(line, "Swap: %ld", &size) == 1) found += size << 10;
+  }
+  if (file) fclose(file);
+  return found;
+}
+
+/* Whether there is so much more a second later. */
+HELPER int written_more(long before, long most) {
+  for (int i = 0; i < 50 && written_now() - before > most; ++i) usleep(20000);
+  return written_now() - before > most;
+}
+
 /* How well a client of API 2.32 is served by a provider: by one of its major and no older as well as by any. */
 static uint32_t fits(const QnnInterface_t* provider) {
   const uint32_t minor = provider->apiVersion.coreApiVersion.minor;

@@ -14,12 +14,13 @@ from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.sizes import nbytes
-from pytest_qnn.qnn.model.growth import RESIDENT, beyond
+from pytest_qnn.qnn.model.growth import FIRST_KEPT, RESIDENT, beyond
 from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import (
     AsyncCounts,
     ExecuteCounts,
+    FirstCounts,
     GrowthCounts,
     ListCounts,
     LogCounts,
@@ -243,6 +244,9 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         half = nbytes(step.shape, step.dtype) // 2
         yield "left:heap", int(seen.counts.heap > half)
         yield "left:resident", int(seen.counts.rss > half)
+        return
+    if isinstance(seen.counts, FirstCounts):
+        yield "left:written", int(seen.counts.left > FIRST_KEPT)
         return
     if isinstance(seen.counts, GrowthCounts):
         yield from _growing(seen.counts)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Final
@@ -26,7 +28,7 @@ from pytest_qnn.isolation.host import checked_heap
 from pytest_qnn.isolation.host.checked_heap import CheckedHeap, Heap
 from pytest_qnn.isolation.host.refusals import Lacking
 from pytest_qnn.isolation.observe.control_words import Watch
-from pytest_qnn.isolation.observe.process import large_blocks_visible
+from pytest_qnn.isolation.observe.process import large_blocks_visible, written_bytes
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
@@ -39,6 +41,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     WholeSession,
 )
+from pytest_qnn.qnn.model.growth import FIRST_KEPT
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner import (
     asynchronous,
@@ -56,12 +59,12 @@ from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import SYMBOL, QnnEntry
 from pytest_qnn.qnn.runner.misuses import arguments
 from pytest_qnn.qnn.runner.misuses import handles as handles_misused
-from pytest_qnn.qnn.runner.probes import Found, grown
+from pytest_qnn.qnn.runner.probes import GIVEN_BACK, Found, grown
 from pytest_qnn.qnn.runner.release import release
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.series import failed_allocations, histories, lived, logs, threads
 from pytest_qnn.qnn.runner.state import Executed, NeverMade, Skip, State
-from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import FirstCounts, GrowthCounts, MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
     *(arguments, asynchronous, binaries, buffers, failed_allocations, graphs, handles_misused, lived, logs),
@@ -191,6 +194,8 @@ def _whole_session(state: State, step: WholeSession) -> StepSeen:
     """``calls``: the first call of a session that failed, which is ``code`` as well; else that is 0."""
     if state.session.opened:
         raise Skip("the session is open already")
+    if step.first:
+        return _first_session(state, step)
     small = functools.partial(_once, state, msgspec.structs.replace(step, shape=(1,)))
     large = functools.partial(_once, state, step)
     found, first, second = small(), GrowthCounts(), GrowthCounts()
@@ -215,8 +220,39 @@ def _once(state: State, step: WholeSession) -> Found | None:
     return found
 
 
-def _session(state: State, step: WholeSession) -> Found | None:
-    """A session of its own; the first call that fails in it."""
+def _first_session(state: State, step: WholeSession) -> StepSeen:
+    """What the process has written to before, in and behind its first session.
+
+    The interface is taken before: what the client itself needs for that is not the backend's.
+    """
+    assert state.client.interface is not None
+    before = _written()
+    if before is None:
+        raise Skip("the system does not say what memory was written to")
+    executed = []
+    found = _session(state, step, lambda: executed.append(_written()))
+    if found is not None:
+        return StepSeen(code=found[1], calls=(found,))
+    taken = (executed[0] or 0) - before
+    end = time.monotonic() + GIVEN_BACK
+    while (left := (_written() or 0) - before) > FIRST_KEPT and time.monotonic() < end:
+        time.sleep(_PAUSE)
+    return StepSeen(code=0, counts=FirstCounts(taken=taken, left=left))
+
+
+_PAUSE = 0.02
+"""Seconds between two looks."""
+
+
+def _written() -> int | None:
+    """Bytes that this process has written to, without what is free in malloc and in Python."""
+    gc.collect()
+    libc.trim()
+    return written_bytes()
+
+
+def _session(state: State, step: WholeSession, executed: Callable[[], None] = lambda: None) -> Found | None:
+    """A session of its own; the first call that fails in it. ``executed``: is called behind the execute."""
     own = State(state.client, state.rpcmem)
     steps = (
         ContextCreate("c"),
@@ -232,6 +268,8 @@ def _session(state: State, step: WholeSession) -> Found | None:
             if seen.code:
                 found = seen.calls[-1] if seen.calls else (_ONE_CALL[type(each)], seen.code)
                 break
+        else:
+            executed()
     finally:
         closing = release(own)
     return found or next((each for each in closing if each[1]), None)

@@ -215,6 +215,8 @@ WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
     "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
 }
 """By rule: the kinds that its cases are made without, and why."""
+FIRST_OF_ALL: Final[dict[str, str]] = {"QLEAK-06": "it measures what a process keeps of its first session"}
+"""The same of rules before whose cases nothing may be, and which need not ask `without`."""
 
 
 def without(rule_id: str) -> frozenset[Kind]:

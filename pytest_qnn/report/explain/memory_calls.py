@@ -185,7 +185,7 @@ TOLD: Mapping[type, Told] = {
     steps.CheckHeap: Told("From here on what the backend requests of the system is checked"),
     steps.WholeSession: Told(
         "A session is opened, {op} with weights of shape {shape} is executed in it, and it is closed",
-        {"dtype": "with elements {}"},
+        {"dtype": "with elements {}", "first": "it is the first of its process"},
     ),
     steps.FailedAllocation: Told(
         "Ordinary calls, of which the system refuses a request of the backend's during: {calls}",

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.core.verdict import Unsupported
+from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, WholeSession
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.growth import FIRST_KEPT
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
-from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import FirstCounts, GrowthCounts, MemoryTrace, StepSeen
 from pytest_qnn.rules import catalogue
 
 LARGE = (1, 64, 64, 512)
@@ -65,6 +66,60 @@ def test_the_first_call_that_fails_is_named() -> None:
     assert (seen.code, seen.calls) == (1002, (("contextCreate", 1002),))
 
 
+def test_the_reference_keeps_nothing_of_its_first_session() -> None:
+    (seen,) = run(WholeSession(first=True))
+    counts = seen.counted(FirstCounts)
+    assert (seen.code, counts.left < MIB) == (0, True)
+
+
+class _KeepsAnArena(ReferenceBackend):
+    """``MEMORY`` bytes with each graph, of which ``KEPT`` outlive the backend."""
+
+    MEMORY = 16 * MIB
+    KEPT = 16 * MIB
+    held = b""
+
+    def graph_finalize(self, *arguments: Any) -> None:
+        super().graph_finalize(*arguments)
+        self.held = b"\1" * self.MEMORY
+
+    def backend_free(self, backend: int | None) -> None:
+        super().backend_free(backend)
+        self.held = b"\1" * self.KEPT
+
+
+class _GivesBack(_KeepsAnArena):
+    KEPT = 0
+
+
+@pytest.mark.parametrize("kind", [_KeepsAnArena, _GivesBack])
+def test_of_the_first_session_is_measured_what_it_took_and_what_is_left(kind: type[_KeepsAnArena]) -> None:
+    (seen,) = run(WholeSession(first=True), backend=kind())
+    counts = seen.counted(FirstCounts)
+    assert kind.MEMORY <= counts.taken < kind.MEMORY + MIB
+    assert kind.KEPT <= counts.left < kind.KEPT + MIB
+
+
+@pytest.mark.parametrize("left", [FIRST_KEPT, FIRST_KEPT + 1])
+def test_only_what_is_beyond_the_bound_is_told(left: int) -> None:
+    seen = StepSeen(code=0, counts=FirstCounts(taken=left, left=left))
+    trace = MemoryTrace(steps=(seen,), facts=MemoryFacts(operators=()))
+    check, case = catalogue()["QLEAK-06"].check, MemoryCase((WholeSession(first=True),))
+    if left > FIRST_KEPT:
+        with pytest.raises(Measured, match=f"{left} more"):
+            check(case, trace)
+    else:
+        assert check(case, trace).count == 1
+
+
+def test_where_the_system_does_not_say_what_was_written_to_the_step_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_qnn.qnn.runner.run.written_bytes", lambda: None)
+    (seen,) = run(WholeSession(first=True))
+    assert "does not say" in seen.skipped
+
+
 def test_it_waits_for_no_session_that_is_open() -> None:
     *_, seen = run(ContextCreate("c"), WholeSession())
     assert "open already" in seen.skipped
@@ -76,9 +131,10 @@ class _Composes(ReferenceBackend):
         raise QnnError(1000)
 
 
-def test_a_backend_that_executes_nothing_is_not_accused() -> None:
+@pytest.mark.parametrize("rule_id", ["QLEAK-05", "QLEAK-06"])
+def test_a_backend_that_executes_nothing_is_not_accused(rule_id: str) -> None:
     """libQnnIr.so is one."""
-    case = MemoryCase((WholeSession(),))
+    case = MemoryCase((WholeSession(first=rule_id == "QLEAK-06"),))
     trace = MemoryTrace(steps=run(*case.steps, backend=_Composes()), facts=MemoryFacts(operators=()))
     with pytest.raises(Unsupported, match="graphExecute answers 1000"):
-        catalogue()["QLEAK-05"].check(case, trace)
+        catalogue()[rule_id].check(case, trace)

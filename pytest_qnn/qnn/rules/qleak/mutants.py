@@ -11,6 +11,8 @@ from pytest_qnn.qnn.reference.binaries import Binary
 from pytest_qnn.qnn.reference.objects import Context, Registration
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
+_FIRST = 16 << 20
+"""Bytes that come with the first graph of a process."""
 _LEAKED = 8192
 """Bytes that a mutant keeps at a time: none of a client's, whose memory is that of other rules."""
 
@@ -114,3 +116,31 @@ class _KeepsArena(ReferenceBackend):
         tensors = [each for graph in context.graphs.values() for each in graph.tensors.values()]
         self.arena = bytearray(b"\1") * sum(each.size for each in tensors)
         super().release_graphs(context)
+
+
+@faulty_backend("first-graph-keeps", "The first graph takes 16 MiB, which outlive the backend.", "QLEAK-06")
+class _KeepsOfFirstGraph(ReferenceBackend):
+    """As in onnxruntime#22511: what came with the first model stays, and no later one takes as much."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.compiler = bytearray()
+
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        super().graph_finalize(graph, profile, signal)
+        self.compiler = self.compiler or bytearray(b"\1") * _FIRST
+
+
+@faulty_backend(
+    "first-execute-keeps", "The first execute takes 16 MiB, which outlive the backend.", "QLEAK-06"
+)
+class _KeepsOfFirstExecute(ReferenceBackend):
+    """A scratch arena for all graphs, as large as it will ever be."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.scratch = bytearray()
+
+    def graph_execute(self, *arguments: Any) -> None:
+        self.scratch = self.scratch or bytearray(b"\1") * _FIRST
+        super().graph_execute(*arguments)
