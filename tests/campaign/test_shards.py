@@ -476,6 +476,17 @@ def test_of_what_blocks_found_ten_are_told_the_worst_first() -> None:
     assert told == ["waits", *(f"call {block}" for block in range(8))]
 
 
+def test_of_blocks_as_many_findings_stand_beside_the_first_as_one_of_them_has() -> None:
+    one, *others = (found_in(0, "crash", f"call {number}") for number in range(15))
+    beside = tuple(Further(each.outcome, each.finding) for each in others if each.finding)
+    own = of_blocks([msgspec.structs.replace(one, further=beside[:12]), found_in(1, "crash", "another")])
+    assert own is not None
+    assert len(own.further) == 12
+    own = of_blocks([one, msgspec.structs.replace(others[0], block=1, further=beside[1:12])])
+    assert own is not None
+    assert len(own.further) == 11
+
+
 @pytest.mark.parametrize("level", [Level.SHOULD, Level.MAY])
 def test_a_failure_that_is_allowed_hides_none_that_is_not(level: Level) -> None:
     failed = msgspec.structs.replace(verdict("fail", 0, "", known=False), level=level)
