@@ -31,8 +31,9 @@ UPDATABLE = Prepare("g0", "c0", weights=1, weights_as="updatable")
 @pytest.mark.parametrize(("call", "argument"), ALL)
 def test_the_call_is_written_as_c(call: PointedCall, argument: Argument) -> None:
     updates = call in OF_SECTIONS or call == "tensorUpdateGraphTensors"
-    made = (UPDATABLE,) if updates else (Prepare("g0", "c0"), GetBinary("c0", "f0"))
-    case = MemoryCase((ContextCreate("c0"), *made, BadArgument(call, argument, "c0", "g0")))
+    made = UPDATABLE if updates else Prepare("g0", "c0")
+    steps = (ContextCreate("c0"), made, GetBinary("c0", "f0"))
+    case = MemoryCase((*steps, BadArgument(call, argument, "c0", "g0")))
     with closing(open_memory_target("reference:binary-sections", "emulated", "off", 10.0)) as target:
         trace = target.run(case)
     other = StepSeen(code=0 if trace.steps[-1].code else 1100)

@@ -202,11 +202,18 @@ static Error get_build_id(const char** out) {
   *out = "faults";
   return 0;
 }
-static Error backend_create(uintptr_t log, void* config, uintptr_t* out) {
+/* Options have no effect, but none is taken that no header lists: theirs are below 16. */
+static int has_unlisted(const ContextConfig** config) {
+  for (; config && *config; ++config) {
+    if ((*config)->option >= 16) return 1;
+  }
+  return 0;
+}
+static Error backend_create(uintptr_t log, const ContextConfig** config, uintptr_t* out) {
   ONE_AT_A_TIME;
-  (void)config;
   if (!out) return 4004;
   if (log && !find(kLog, log)) return 4011;
+  if (has_unlisted(config)) return 4012;
   const Object* made = adopt(calloc(1, sizeof(Object)), kBackend, NULL);
   if (!made) return no_memory;
   *out = made->handle;
@@ -219,11 +226,11 @@ static Error backend_free(uintptr_t backend) {
   end(found);
   return 0;
 }
-static Error device_create(uintptr_t log, void* config, uintptr_t* out) {
+static Error device_create(uintptr_t log, const ContextConfig** config, uintptr_t* out) {
   ONE_AT_A_TIME;
-  (void)config;
   if (!out) return 1004;
   if (log && !find(kLog, log)) return 14000;
+  if (has_unlisted(config)) return 14001;
   const Object* made = adopt(calloc(1, sizeof(Object)), kDevice, NULL);
   if (!made) return no_memory;
   *out = made->handle;
@@ -273,13 +280,13 @@ static Graph* named(Object* context, const char* name) {
   }
   return NULL;
 }
-static Error graph_create(uintptr_t context, const char* name, void* config, uintptr_t* out) {
+static Error graph_create(uintptr_t context, const char* name, const ContextConfig** config, uintptr_t* out) {
   ONE_AT_A_TIME;
-  (void)config;
   Object* owner = find(kContext, context);
   if (!out) return 6000;
   if (!owner) return 6001;
   if (!name || named(owner, name)) return 6003;
+  if (has_unlisted(config)) return 6000;
   char* copy = strdup(name);
   if (!copy) return no_memory;
   Graph* made = adopt(calloc(1, sizeof(Graph)), kGraph, owner);

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from pytest_qnn.qnn.abi.layouts import (
     SPARE_POINTERS,
     ApiVersion,
+    ContextBuffer,
     ErrorHandle,
     MemDescriptor,
     OpConfig,
@@ -23,7 +24,7 @@ _EVENTS = POINTER(POINTER(c_uint64))
 _EXECUTE = (_P, TensorP, c_uint32, TensorP, c_uint32, _P, _P)
 _FROM_BINARY = (_P, _P, _P, _P, c_uint64, _OUT_HANDLE, _P)
 
-LogCallback = ctypes.CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
+LogCallback = ctypes.CFUNCTYPE(None, c_char_p, c_uint8, c_uint32, c_uint64, c_void_p)
 """QnnLog_Callback_t: format, level, timestamp, va_list (a pointer on x86-64 and AArch64 Linux)."""
 
 FUNCTIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
@@ -96,8 +97,8 @@ FUNCTIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("contextFinalize", (_P, _P)),
     ("globalConfigSet", (_P,)),
     ("contextCreateFromBinaryWithCallback", (_P,) * 9),
-    ("contextGetBinarySectionUpdate", (_P,) * 9),
-    ("contextFreeBinarySectionUpdate", (_P,) * 2),
+    ("contextGetBinarySectionUpdate", (_P, _P, _P, c_uint64, c_uint8, _P, _P, _P, _P)),
+    ("contextFreeBinarySectionUpdate", (ContextBuffer, _P)),
 )
 """Name and argument types of every entry. Each returns a Qnn_ErrorHandle_t."""
 

@@ -28,11 +28,14 @@ PointedCall = Literal[
     "contextCreateFromBinaryListAsync",
     "contextCreateFromBinaryWithCallback",
     "contextGetIncrementalBinary",
+    "contextReleaseIncrementalBinary",
     "contextSetConfig",
     "contextGetProperty",
     "contextGetBinarySectionSize",
     "contextGetBinarySection",
     "contextApplyBinarySection",
+    "contextGetBinarySectionUpdate",
+    "contextFreeBinarySectionUpdate",
     "graphCreate",
     "graphCreateSubgraph",
     "graphSetConfig",
@@ -48,11 +51,13 @@ PointedCall = Literal[
     "tensorUpdateGraphTensors",
     "tensorUpdateContextTensors",
     "profileCreate",
+    "profileSetConfig",
     "profileGetEvents",
     "profileGetSubEvents",
     "profileGetEventData",
     "profileGetExtendedEventData",
     "signalCreate",
+    "signalSetConfig",
     "errorGetVerboseMessage",
     "globalConfigSet",
 ]
@@ -74,6 +79,9 @@ Argument = Literal[
     "binaryBufferSize",
     "writtenBufferSize",
     "startOffset",
+    "binarySectionUpdate",
+    "binarySectionUpdate.version",
+    "binarySectionUpdate.data",
     "contextParams",
     "contextParams[0]",
     "contextParams.version",
@@ -110,6 +118,8 @@ Argument = Literal[
     "tensor.dataType",
     "tensor.dimensions",
     "tensor.axisScaleOffset",
+    "tensors",
+    "tensors[0]",
     "opConfig.version",
     "opConfig.name",
     "opConfig.packageName",
@@ -119,8 +129,10 @@ Argument = Literal[
     "opConfig.outputTensors",
     "config",
     "config.customConfig",
+    "config.option",
     "properties",
     "properties.customProperty",
+    "properties.option",
 ]
 """As the headers call parameters and fields; ``[0]`` is the first pointer of an array of pointers, and
 ``tensor.axisScaleOffset`` the array of scales in the quantisation of a tensor by axis."""
@@ -129,7 +141,14 @@ NO_VERSION: Final = 9
 NO_VALUE: Final = 0x7FFF_FFFE
 """What an enumeration is: no header lists it, and it is not the one that makes enumerations 32 bits wide."""
 OF_ENUMERATIONS: Final[frozenset[Argument]] = frozenset(
-    {"tensor.type", "tensor.dataType", "envs.option", "callback.type"}
+    {
+        "tensor.type",
+        "tensor.dataType",
+        "envs.option",
+        "callback.type",
+        "config.option",
+        "properties.option",
+    }
 )
 """These are `NO_VALUE`; versions are `NO_VERSION`, and every other argument is NULL."""
 
@@ -151,36 +170,39 @@ _TENSOR: Final[tuple[Argument, ...]] = (
     "tensor.axisScaleOffset",
 )
 _TENSORS: Final[tuple[Argument, ...]] = ("tensor", "tensor[0]", "tensor.version")
+_CONFIGS: Final[tuple[Argument, ...]] = ("config.customConfig", "config.option")
+_PROPERTIES: Final[tuple[Argument, ...]] = ("properties", "properties.customProperty", "properties.option")
 ARGUMENTS: Final[dict[PointedCall, tuple[Argument, ...]]] = {
     "logCreate": ("logger",),
     "errorGetMessage": ("errorMessage",),
     "errorGetVerboseMessage": ("errorMessage",),
-    "globalConfigSet": ("config",),
-    "backendCreate": ("backend", "config.customConfig"),
-    "backendSetConfig": ("config",),
-    "backendGetProperty": ("properties", "properties.customProperty"),
+    "globalConfigSet": ("config", "config.option"),
+    "backendCreate": ("backend", *_CONFIGS),
+    "backendSetConfig": ("config", *_CONFIGS),
+    "backendGetProperty": _PROPERTIES,
     "backendRegisterOpPackage": ("packagePath", "interfaceProvider"),
     "backendGetSupportedOperations": ("numOperations", "operations"),
     "backendValidateOpConfig": _NODE,
-    "deviceCreate": ("device", "config.customConfig"),
-    "deviceSetConfig": ("config",),
+    "deviceCreate": ("device", *_CONFIGS),
+    "deviceSetConfig": ("config", *_CONFIGS),
     "deviceGetInfo": ("platformInfo",),
     "deviceGetPlatformInfo": ("platformInfo",),
     "deviceFreePlatformInfo": ("platformInfo",),
     "deviceGetInfrastructure": ("deviceInfra",),
-    "contextCreate": ("context", "config.customConfig"),
-    "contextSetConfig": ("config",),
+    "contextCreate": ("context", *_CONFIGS),
+    "contextSetConfig": ("config", *_CONFIGS),
     "contextGetBinarySize": ("binaryBufferSize",),
     "contextGetBinary": ("binaryBuffer", "writtenBufferSize"),
-    "contextValidateBinary": ("binaryBuffer",),
-    "contextCreateFromBinary": ("binaryBuffer", "context", "config.customConfig"),
-    "contextCreateFromBinaryWithSignal": ("binaryBuffer", "context", "config.customConfig"),
+    "contextValidateBinary": ("binaryBuffer", *_CONFIGS),
+    "contextCreateFromBinary": ("binaryBuffer", "context", *_CONFIGS),
+    "contextCreateFromBinaryWithSignal": ("binaryBuffer", "context", *_CONFIGS),
     "contextCreateFromBinaryListAsync": (
         "contextParams",
         "contextParams[0]",
         "contextParams.version",
         "contextParams.binaryBuffer",
         "contextParams.notifyFunc",
+        *_CONFIGS,
     ),
     "contextCreateFromBinaryWithCallback": (
         "callback",
@@ -190,8 +212,10 @@ ARGUMENTS: Final[dict[PointedCall, tuple[Argument, ...]]] = {
         "callback.dataRelease",
         "binaryBuffer",
         "context",
+        *_CONFIGS,
     ),
     "contextGetIncrementalBinary": ("binaryBuffer", "startOffset", "writtenBufferSize"),
+    "contextReleaseIncrementalBinary": ("binaryBuffer",),
     "contextGetProperty": ("properties.customProperty",),
     "contextGetBinarySectionSize": ("binaryBufferSize",),
     "contextGetBinarySection": (
@@ -201,10 +225,20 @@ ARGUMENTS: Final[dict[PointedCall, tuple[Argument, ...]]] = {
         "writtenBufferSize",
     ),
     "contextApplyBinarySection": ("binaryBuffer", "binaryBuffer.version", "binaryBuffer.data"),
-    "graphCreate": ("graphName", "graphHandle", "config.customConfig"),
+    "contextGetBinarySectionUpdate": (
+        "binaryBuffer",
+        "binaryBuffer.version",
+        "binaryBuffer.data",
+        "tensors",
+        "tensors[0]",
+        "binarySectionUpdate",
+        "binarySectionUpdate.version",
+    ),
+    "contextFreeBinarySectionUpdate": ("binarySectionUpdate.version", "binarySectionUpdate.data"),
+    "graphCreate": ("graphName", "graphHandle", *_CONFIGS),
     "graphCreateSubgraph": ("graphName", "subgraphHandle"),
-    "graphSetConfig": ("config",),
-    "graphGetProperty": ("properties", "properties.customProperty"),
+    "graphSetConfig": ("config", *_CONFIGS),
+    "graphGetProperty": _PROPERTIES,
     "graphRetrieve": ("graphName", "graphHandle"),
     "graphAddNode": ("opConfig.name", *_NODE),
     "graphExecute": ("inputs", "outputs"),
@@ -223,23 +257,29 @@ ARGUMENTS: Final[dict[PointedCall, tuple[Argument, ...]]] = {
     "tensorUpdateGraphTensors": _TENSORS,
     "tensorUpdateContextTensors": _TENSORS,
     "profileCreate": ("profile",),
+    "profileSetConfig": ("config", *_CONFIGS),
     "profileGetEvents": ("profileEventIds", "numEvents"),
     "profileGetSubEvents": ("subEventIds", "numSubEvents"),
     "profileGetEventData": ("eventData",),
     "profileGetExtendedEventData": ("eventData",),
-    "signalCreate": ("signal",),
+    "signalCreate": ("signal", *_CONFIGS),
+    "signalSetConfig": ("config", *_CONFIGS),
 }
 """By call: the arguments without which it cannot do what it is for, or that lead to a struct of the client's.
 
-Left out is what other steps give: the lists and handles of QnnMem (`Register`, `Deregister`), providers, the
-version and the build id, and the list of contextGetProperty. Where NULL is in order (devices, profiles,
-signals, shapeConfig, configurations of what is made) ordinary calls have it; ``config`` is NULL in order, in
-calls that no ordinary step makes.
+``config`` is NULL in order, in calls that no ordinary step makes. What is left out, and why:
+docs/explanation/decisions/qnn/pointers.md.
 """
 OF_SECTIONS: Final[frozenset[PointedCall]] = frozenset(
-    {"contextGetBinarySectionSize", "contextGetBinarySection", "contextApplyBinarySection"}
+    {
+        "contextGetBinarySectionSize",
+        "contextGetBinarySection",
+        "contextApplyBinarySection",
+        "contextGetBinarySectionUpdate",
+        "contextFreeBinarySectionUpdate",
+    }
 )
-"""Calls on the section of a graph with updatable weights."""
+"""Calls on the section of a graph with updatable weights, or on an update of one."""
 COMPOSING: Final[frozenset[PointedCall]] = frozenset(
     {"graphAddNode", "tensorCreateGraphTensor", "tensorCreateContextTensor", "backendValidateOpConfig"}
 )
@@ -272,6 +312,7 @@ IN_CONTEXTS: Final[frozenset[PointedCall]] = frozenset(
         "contextCreateFromBinaryListAsync",
         "contextCreateFromBinaryWithCallback",
         "contextGetIncrementalBinary",
+        "contextReleaseIncrementalBinary",
         "contextGetProperty",
     }
 )

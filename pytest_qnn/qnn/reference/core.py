@@ -220,12 +220,12 @@ class Core(Logs, abc.ABC):
         out[0] = self.build_id
 
     def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
-        """QnnBackend_create; configs are accepted and have no effect."""
-        del config
+        """QnnBackend_create; configs are accepted and have no effect, but for options that there are not."""
         if not out:
             raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
         if log:
             self.require("log", log, Error.BACKEND_ERROR_INVALID_HANDLE)
+        refuse_unlisted(config, Error.BACKEND_ERROR_INVALID_CONFIG)
         self.ask("memory")
         out[0] = handle = self.mint("backend")
         self.backends[handle] = None
@@ -240,12 +240,12 @@ class Core(Logs, abc.ABC):
         self.forget_listener(backend or 0)
 
     def device_create(self, log: int | None, config: int | None, out: Any) -> None:
-        """QnnDevice_create; configs are accepted and have no effect."""
-        del config
+        """QnnDevice_create; configs are accepted and have no effect, but for options that there are not."""
         if not out:
             raise QnnError(Error.DEVICE_ERROR_INVALID_ARGUMENT)
         if log:
             self.require("log", log, Error.DEVICE_ERROR_INVALID_HANDLE)
+        refuse_unlisted(config, Error.DEVICE_ERROR_INVALID_CONFIG)
         self.ask("memory")
         out[0] = handle = self.mint("device")
         self.devices[handle] = None
@@ -327,6 +327,16 @@ def context_config(config: int | None) -> list[ContextConfig]:
         return []
     entries = ctypes.cast(config, _CONFIG)
     return [entry[0] for entry in itertools.takewhile(bool, (entries[i] for i in itertools.count()))]
+
+
+_MOST_OPTIONS = 16
+"""The headers' options of backends, devices and graphs are numbers below this."""
+
+
+def refuse_unlisted(config: int | None, code: int) -> None:
+    """Raise the code for an option that no header lists: the first member of all components' entries."""
+    if any(entry.option >= _MOST_OPTIONS for entry in context_config(config)):
+        raise QnnError(code)
 
 
 _PERFORMANCE = 0

@@ -20,7 +20,7 @@ from pytest_qnn.qnn.abi.layouts import (
     TensorV1,
 )
 from pytest_qnn.qnn.reference import mapping
-from pytest_qnn.qnn.reference.core import Core
+from pytest_qnn.qnn.reference.core import Core, refuse_unlisted
 from pytest_qnn.qnn.reference.objects import (
     MAX_RANK,
     Context,
@@ -46,8 +46,7 @@ class Graphs(Core):
     """Graphs up to and including preparation: the IO buffers of RAW tensors are allocated there."""
 
     def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
-        """QnnGraph_create; configs are accepted and have no effect; 1005 in a deserialised context."""
-        del config
+        """QnnGraph_create; options have no effect (unknown ones: 6000); 1005 in a deserialised context."""
         if not out:
             raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT)
         owner: Context = self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE)
@@ -55,6 +54,7 @@ class Graphs(Core):
             raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
         if name is None or name.decode(errors="replace") in owner.graphs:
             raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
+        refuse_unlisted(config, Error.GRAPH_ERROR_INVALID_ARGUMENT)
         self.ask("memory")
         handle = self.mint("graph")
         graph = Graph(handle, name.decode(errors="replace"), owner)

@@ -49,6 +49,8 @@ SIGNATURES: Final[dict[str, str]] = {
     "contextGetBinarySectionSize": "handle handle number out_long",
     "contextGetBinarySection": "handle handle number section out_long none none",
     "contextApplyBinarySection": "handle handle number section none none",
+    "contextGetBinarySectionUpdate": "section none tensor_list number number none none none section",
+    "contextFreeBinarySectionUpdate": "update none",
     "graphCreate": "handle string custom_list out_handle",
     "graphCreateSubgraph": "handle string out_handle",
     "graphSetConfig": "handle empty_list",
@@ -83,7 +85,7 @@ SIGNATURES: Final[dict[str, str]] = {
     "deviceSetConfig": "handle empty_list",
     "deviceGetInfo": "handle out_pointer",
     "deviceFree": "handle",
-    "signalCreate": "handle none out_handle",
+    "signalCreate": "handle custom_list out_handle",
     "signalSetConfig": "handle empty_list",
     "signalTrigger": "handle",
     "signalFree": "handle",
@@ -537,8 +539,8 @@ class Arguments:
         return self._recorder.variable("void*", "nothing")
 
     def _custom_list(self, address: int | None) -> str:
-        """A list of one option, CUSTOM with NULL, or NULL."""
-        return structures.custom_of_null(self._recorder, address) if address else "NULL"
+        """A list of one option, CUSTOM with NULL or none that there is; or NULL."""
+        return structures.one_option(self._recorder, address) if address else "NULL"
 
     # Binaries
 
@@ -671,10 +673,14 @@ class Arguments:
             return name
         if isinstance(step, case.BadArgument):
             raw = given.v1.binaryBuf
-            held = recorder.memory(raw.data, raw.dataSize, "section") if raw.data else "NULL"
+            held, size = "NULL", str(raw.dataSize)
+            if raw.data and self._name == "contextGetBinarySectionUpdate":
+                held, size = next(reversed(recorder.binaries.values()))
+            elif raw.data:
+                held = recorder.memory(raw.data, raw.dataSize, "section")
             recorder.line(
                 f"{name}[0] = (QnnContext_Buffer_t){{.version = {given.version}, "
-                f".v1 = {{.memType = {given.v1.memType}, .binaryBuf = {{{held}, {raw.dataSize}}}}}}};"
+                f".v1 = {{.memType = {given.v1.memType}, .binaryBuf = {{{held}, {size}}}}}}};"
             )
             return name
         assert isinstance(step, case.GetSection | case.ApplySection)
@@ -686,6 +692,12 @@ class Arguments:
             memory = f".memType = 1, .binaryBuf = {{{recorder.handle(given.v1.memHandle)}, {size}}}"
         recorder.line(f"{name}[0] = (QnnContext_Buffer_t){{.version = 1, .v1 = {{{memory}}}}};")
         return name
+
+    def _update(self, value: ContextBuffer) -> str:
+        """An update of a section by value, without memory."""
+        name = self._recorder.variable("QnnContext_Buffer_t", "update")
+        self._recorder.line(f"{name}[0].version = {value.version};")
+        return f"{name}[0]"
 
     def _section_space(self, step: case.GetSection | case.ApplySection) -> tuple[str, str]:
         """The memory that the section goes to, or lies in, and its size."""

@@ -15,6 +15,7 @@ from pytest_qnn.qnn.abi.layouts import (
     MemDescriptor,
     Tensor,
 )
+from pytest_qnn.qnn.cases.arguments import NO_VALUE
 from pytest_qnn.qnn.reproduce.text import NotWritten, literal
 
 _CUSTOM_CONFIG_WORDS = 3
@@ -221,7 +222,7 @@ def configurations(places: Places, address: int | None) -> str:
 
 
 def _value(places: Places, given: ContextConfig) -> str:
-    if given.option == ContextOption.CUSTOM and not given.customConfig:
+    if given.option == NO_VALUE or (given.option == ContextOption.CUSTOM and not given.customConfig):
         return ".customConfig = NULL"
     if given.option == ContextOption.CUSTOM:
         words = (ctypes.c_uint64 * _CUSTOM_CONFIG_WORDS).from_address(given.customConfig)
@@ -240,8 +241,8 @@ def _value(places: Places, given: ContextConfig) -> str:
     return f".{field} = {getattr(given, field)}"
 
 
-def custom_of_null(places: Places, address: int) -> str:
-    """A NULL-terminated array of one option of any component, CUSTOM with NULL.
+def one_option(places: Places, address: int) -> str:
+    """A NULL-terminated array of one option of any component: CUSTOM with NULL, or none that there is.
 
     Raises:
         NotWritten: there is another one in it.
@@ -249,10 +250,13 @@ def custom_of_null(places: Places, address: int) -> str:
 
     def one(at: int) -> str:
         given = ContextConfig.from_address(at)
-        if given.option != ContextOption.CUSTOM or given.customConfig:
+        if given.option not in (ContextOption.CUSTOM, NO_VALUE) or given.customConfig:
             raise NotWritten("an option is given that is not written")
         # As far as QnnContext_Config_t goes the components' options are laid out alike.
-        return places.variable("QnnContext_Config_t", "option")
+        name = places.variable("QnnContext_Config_t", "option")
+        if given.option:
+            places.line(f"{name}[0].option = 0x{given.option:x};")
+        return name
 
     return _pointers(places, address, one, "options")
 

@@ -443,12 +443,18 @@ static void for_all(uint64_t elements, void (*part)(void*, uint64_t, uint64_t), 
 #endif
 
 static int backend_count;
-static Code backend_create(Handle log, const void* config, Handle* out) {
+/* Options of backends, devices and graphs have no effect; the headers list none from 16 on. */
+static int unlisted(ContextConfig** config) {
+  for (; config && *config; ++config)
+    if ((*config)->option >= 16) return 1;
+  return 0;
+}
+static Code backend_create(Handle log, ContextConfig** config, Handle* out) {
   LOCKED;
-  (void)config;
   if (!out) return 4004;
   Log* given = log ? find(LOG, log) : NULL;
   if (log && !given) return 4011;
+  if (unlisted(config)) return 4012;
   Backend* made = add(BACKEND, sizeof(Backend), NULL);
   if (!made) return NO_MEMORY;
 #ifdef ODD_POOL
@@ -471,11 +477,11 @@ static Code backend_free(Handle value) {
 #endif
   return 0;
 }
-static Code device_create(Handle log, const void* config, Handle* out) {
+static Code device_create(Handle log, ContextConfig** config, Handle* out) {
   LOCKED;
-  (void)config;
   if (!out) return 1004;
   if (log && !find(LOG, log)) return 14000;
+  if (unlisted(config)) return 14001;
   Object* made = add(DEVICE, sizeof(Object), NULL);
   if (!made) return NO_MEMORY;
   *out = made->value;
@@ -550,14 +556,14 @@ static Graph* new_graph(Context* context, const char* name) {
   if (made && !(made->name = strdup(name))) { drop(&made->object); return NULL; }
   return made;
 }
-static Code graph_create(Handle context, const char* name, const void* config, Handle* out) {
+static Code graph_create(Handle context, const char* name, ContextConfig** config, Handle* out) {
   LOCKED;
-  (void)config;
   if (!out) return 6000;
   Context* owner = find(CONTEXT, context);
   if (!owner) return 6001;
   if (owner->deserialised) return 1005;
   if (!name || named(&owner->object, name)) return 6003;
+  if (unlisted(config)) return 6000;
   Graph* made = new_graph(owner, name);
   if (!made) return NO_MEMORY;
   *out = made->object.value;

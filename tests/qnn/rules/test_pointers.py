@@ -46,6 +46,9 @@ NOWHERE: frozenset[PointedCall] = frozenset(
         "deviceGetPlatformInfo",
         "deviceFreePlatformInfo",
         "contextGetIncrementalBinary",
+        "contextReleaseIncrementalBinary",
+        "contextGetBinarySectionUpdate",
+        "contextFreeBinarySectionUpdate",
         "graphCreateSubgraph",
         "tensorCreateContextTensor",
         "tensorUpdateContextTensors",
@@ -140,6 +143,13 @@ def test_a_backends_code_for_what_it_does_not_offer_excuses_no_other_call() -> N
         pointers.if_14(case_of("backendRegisterOpPackage", "packagePath"), trace)
     with pytest.raises(Violation):
         pointers.if_14(case_of("contextCreate", "context"), trace)
+
+
+@pytest.mark.parametrize("code", [5000, 5014])
+def test_a_piece_that_is_null_is_an_invalid_argument_or_one_that_no_backend_has_allocated(code: int) -> None:
+    case = case_of("contextReleaseIncrementalBinary", "binaryBuffer")
+    steps = (*[StepSeen(code=0)] * len(PRELUDE), StepSeen(code=code))
+    assert pointers.if_14(case, MemoryTrace(steps=steps)).count == 1
 
 
 def test_a_call_has_only_its_own_arguments() -> None:

@@ -641,6 +641,21 @@ class _ReadsCustomConfig(ReferenceBackend):
         super().graph_create(context, name, config, out)
 
 
+@faulty_backend("config-any-option", "graphCreate takes options that there are not.", "IF-15")
+class _TakesAnyOption(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        del config
+        super().graph_create(context, name, None, out)
+
+
+@faulty_backend("null-signal-config", "signalSetConfig refuses to take back what was set.", "IF-14")
+class _KeepsSignals(ReferenceBackend):
+    def signal_set_config(self, signal: int | None, config: int | None) -> None:
+        super().signal_set_config(signal, config)
+        if not config:
+            raise QnnError(Error.SIGNAL_ERROR_INVALID_ARGUMENT)
+
+
 @faulty_backend("null-update", "tensorUpdateGraphTensors passes over tensors that are NULL.", "IF-15")
 class _UpdatesNothing(_Sections):
     def tensor_update_graph_tensors(self, graph: int | None, tensors: int | None, count: int) -> None:

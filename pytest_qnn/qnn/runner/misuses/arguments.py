@@ -14,17 +14,19 @@ from pytest_qnn.qnn.runner.graphs import create_tensors, operator_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.misuses.given import (
     begun,
-    custom,
     freed_again,
     given,
     last_binary,
     new_name,
+    options,
     prepared,
     spoilt_operator,
     spoilt_tensor,
 )
 from pytest_qnn.qnn.runner.misuses.handles import LOG_LEVEL_ERROR
 from pytest_qnn.qnn.runner.misuses.optional import OPTIONAL, raw_execution
+from pytest_qnn.qnn.runner.misuses.options import OPTIONS
+from pytest_qnn.qnn.runner.misuses.updates import UPDATES
 from pytest_qnn.qnn.runner.sections import raw_buffer
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import StepSeen
@@ -52,7 +54,7 @@ def _message(state: State, step: BadArgument) -> int:
 
 def _made_without_log(state: State, step: BadArgument) -> int:
     """BackendCreate or deviceCreate without a log. What is made nevertheless is freed, unless it is ours."""
-    config, kept = custom(step)
+    config, kept = options(step)
     state.held.append(kept)
     out = ctypes.c_void_p()
     code = state.client.call(step.call, None, config, None if config is None else ctypes.byref(out))
@@ -96,7 +98,7 @@ def _infrastructure(state: State, step: BadArgument) -> int:
 
 
 def _context_create(state: State, step: BadArgument) -> int:
-    config, kept = custom(step)
+    config, kept = options(step)
     state.held.append(kept)
     session, out = state.session, ctypes.c_void_p()
     place = given(step, "context", ctypes.byref(out))
@@ -119,7 +121,7 @@ def _from_binary(state: State, step: BadArgument) -> int:
     """ContextValidateBinary or contextCreateFromBinary of the binary that was written last."""
     held, size = last_binary(state)
     out = ctypes.c_void_p()
-    config, kept = custom(step)
+    config, kept = options(step)
     state.held.append(kept)
     buffer = given(step, "binaryBuffer", ctypes.addressof(held))
     read = (state.session.backend, state.session.device, config, buffer, size)
@@ -172,7 +174,7 @@ def _section(state: State, step: BadArgument) -> int:
 
 def _graph_create(state: State, step: BadArgument) -> int:
     out = ctypes.c_void_p()
-    config, kept = custom(step)
+    config, kept = options(step)
     state.held.append(kept)
     name = given(step, "graphName", new_name(state))
     place = given(step, "graphHandle", ctypes.byref(out))
@@ -222,7 +224,14 @@ def _profile_events(state: State, step: BadArgument) -> int:
 
 
 def _signal_create(state: State, step: BadArgument) -> int:
-    return state.client.call(step.call, state.session.backend, None, None)
+    config, kept = options(step)
+    state.held.append(kept)
+    out = ctypes.c_void_p()
+    place = given(step, "signal", ctypes.byref(out))
+    code = state.client.call(step.call, state.session.backend, config, place)
+    if code == 0 and out.value:
+        state.client.call("signalFree", out.value)
+    return code
 
 
 _CALLS: dict[PointedCall, Callable[[State, BadArgument], int]] = {
@@ -255,5 +264,7 @@ _CALLS: dict[PointedCall, Callable[[State, BadArgument], int]] = {
     "profileGetEvents": _profile_events,
     "signalCreate": _signal_create,
     **OPTIONAL,
+    **OPTIONS,
+    **UPDATES,
 }
 """How each is made."""

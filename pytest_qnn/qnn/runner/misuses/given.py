@@ -24,12 +24,19 @@ def given(step: BadArgument, name: Argument, place: Place) -> Place:
     return None if step.argument == name else place
 
 
-def custom(step: BadArgument, name: Argument = "config.customConfig") -> tuple[Place, Any]:
-    """A list of one CUSTOM option of NULL, if the step is about it; and what the list leads to."""
-    if step.argument != name:
+_CUSTOM_OF_NULL: frozenset[Argument] = frozenset({"config.customConfig", "properties.customProperty"})
+_UNKNOWN_OPTION: frozenset[Argument] = frozenset({"config.option", "properties.option"})
+
+
+def options(step: BadArgument) -> tuple[Place, Any]:
+    """A list of one option, CUSTOM of NULL or none that there is, if the step is about it; what it leads to.
+
+    NULL, and nothing, if it is not.
+    """
+    if step.argument not in _CUSTOM_OF_NULL | _UNKNOWN_OPTION:
         return None, None
     # Of the components' configurations and properties all begin as those of contexts: option, pointer.
-    entry = ContextConfig(option=_CUSTOM)
+    entry = ContextConfig(option=NO_VALUE if step.argument in _UNKNOWN_OPTION else _CUSTOM)
     listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
     return ctypes.addressof(listed), (entry, listed)
 

@@ -1,4 +1,4 @@
-"""Calls of a `BadArgument` step that a target need not offer, and configurations that are NULL in order."""
+"""Calls of a `BadArgument` step that a target need not offer."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
 from pytest_qnn.qnn.runner.graphs import bind_raw, operator_of
 from pytest_qnn.qnn.runner.misuses.given import (
     begun,
-    custom,
     freed_again,
     given,
     last_binary,
     new_name,
+    options,
     prepared,
     spoilt_tensor,
 )
@@ -98,7 +98,7 @@ def _environment(state: State, step: BadArgument) -> int:
 
 def _with_signal(state: State, step: BadArgument) -> int:
     held, size = last_binary(state)
-    config, kept = custom(step)
+    config, kept = options(step)
     state.held.append(kept)
     out = ctypes.c_void_p()
     buffer, place = (
@@ -126,9 +126,11 @@ def _list(state: State, step: BadArgument) -> int:
         one.v1.notifyFunc = Notify(notify)
     listed = array_of(ctypes.c_void_p, 2)(given(step, "contextParams[0]", ctypes.addressof(one)), None)
     place = given(step, "contextParams", ctypes.addressof(listed))
-    code = state.client.call(step.call, state.session.backend, state.session.device, place, None, None)
+    config, kept = options(step)
+    owners = (state.session.backend, state.session.device)
+    code = state.client.call(step.call, *owners, place, config, None)
     if code == 0:
-        TAKEN.append((held, one, listed))
+        TAKEN.append((held, one, listed, kept))
         notified.wait(_LATER)
         return freed_again(state, code, made)
     return code
@@ -155,9 +157,11 @@ def _with_callback(state: State, step: BadArgument) -> int:
         body.v1.dataRelease = ReleaseRaw(lambda *_: 0)
     state.held.append(one)
     out = ctypes.c_void_p()
+    config, kept = options(step)
+    state.held.append(kept)
     buffer = given(step, "binaryBuffer", base)
     arguments = (
-        None,
+        config,
         given(step, "callback", ctypes.addressof(one)),
         buffer,
         size,
@@ -183,6 +187,11 @@ def _incremental(state: State, step: BadArgument) -> int:
     if code == 0 and piece.value:
         state.client.call("contextReleaseIncrementalBinary", context, piece.value, start.value)
     return code
+
+
+def _released(state: State, step: BadArgument) -> int:
+    """A piece that is NULL."""
+    return state.client.call(step.call, state.context_value(step.context), None, 0)
 
 
 # Tensors
@@ -262,45 +271,13 @@ def _verbose(state: State, step: BadArgument) -> int:
     return state.client.call(step.call, KNOWN_ERROR, None)
 
 
-# Properties and configurations
-
-
-def _properties(state: State, step: BadArgument) -> int:
-    """A property of the backend, or of a graph: CUSTOM with NULL, or a list that is NULL."""
-    listed, kept = custom(step, "properties.customProperty")
-    state.held.append(kept)
-    owner = state.session.backend if step.call == "backendGetProperty" else prepared(state, step).value
-    return state.client.call(step.call, owner, listed)
-
-
-def _no_config(state: State, step: BadArgument) -> int:
-    """A call that sets configurations, none of which is given."""
-    if step.call == "globalConfigSet":
-        return state.client.call(step.call, None)
-    owner: int | None = state.session.backend
-    if step.call == "deviceSetConfig":
-        owner = state.session.device
-        if owner is None:
-            raise Skip("there is no device")
-    elif step.call == "contextSetConfig":
-        owner = state.context_value(step.context)
-    elif step.call == "graphSetConfig":
-        owner, _ = begun(state, step)
-    return state.client.call(step.call, owner, None)
-
-
 OPTIONAL: dict[PointedCall, Callable[[State, BadArgument], int]] = {
-    "backendGetProperty": _properties,
-    "backendSetConfig": _no_config,
-    "deviceSetConfig": _no_config,
-    "contextSetConfig": _no_config,
     "contextCreateFromBinaryWithSignal": _with_signal,
     "contextCreateFromBinaryListAsync": _list,
     "contextCreateFromBinaryWithCallback": _with_callback,
     "contextGetIncrementalBinary": _incremental,
+    "contextReleaseIncrementalBinary": _released,
     "graphCreateSubgraph": _subgraph,
-    "graphSetConfig": _no_config,
-    "graphGetProperty": _properties,
     "graphExecuteAsync": _execute_async,
     "graphPrepareExecutionEnvironment": _environment,
     "graphReleaseExecutionEnvironment": _environment,
@@ -311,6 +288,5 @@ OPTIONAL: dict[PointedCall, Callable[[State, BadArgument], int]] = {
     "profileGetEventData": _event_data,
     "profileGetExtendedEventData": _event_data,
     "errorGetVerboseMessage": _verbose,
-    "globalConfigSet": _no_config,
 }
 """How each is made."""
