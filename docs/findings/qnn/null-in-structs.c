@@ -1,6 +1,6 @@
 /* IF-14 and IF-15: NULL, or a value or version that there is not, in lists and structs that a call is given. Each call is
  * made in a process of its own, with all else in order. Of the first six the headers list the code, or say that NULL is
- * allowed; of the others nothing, and any error will do (of three of them, that need not be given, success as well).
+ * allowed; of the others nothing, and any error will do (of four of them, that need not be given, success as well).
  *
  *   gcc -o null-in-structs null-in-structs.c -ldl
  *   ./null-in-structs .../libQnnHtp.so
@@ -8,7 +8,7 @@
  * An answer of 1000 says that the library has no such function, 4950 of Saver that it only writes the call down: it
  * conforms.
  */
-#define CASES 20
+#define CASES 21
 #include "qnn.h"
 
 enum { kAnyError = 0, kAnyAnswer = 1, kSuccess = 2 };
@@ -37,6 +37,7 @@ static const struct {
     {"QnnTensor_updateGraphTensors of one, and no array", "an error", kAnyError},
     {"QnnTensor_updateGraphTensors of {NULL}", "an error", kAnyError},
     {"QnnTensor_updateGraphTensors of version 9", "an error", kAnyError},
+    {"QnnGraph_setConfig with a CUSTOM configuration of NULL", "any answer", kAnyAnswer},
 };
 
 static void judged(void) { judging(kCalls[which].call, kCalls[which].expected); }
@@ -120,9 +121,10 @@ static uint32_t of_graphs(Handle owner) {
     judged();
     return code(QNN(kGraphCreate, Handle, const char*, const ContextConfig**, Handle*)(owner, "sum", configs, &made));
   }
-  if (which == 1 || which == 3) {
+  if (which == 1 || which == 3 || which == 20) {
     Handle begun = graph(owner, "sum");
     judged();
+    if (which == 20) return code(QNN(kGraphSetConfig, Handle, const ContextConfig**)(begun, configs));
     if (which == 1) return code(QNN(kGraphSetConfig, Handle, void*)(begun, NULL));
     return code(QNN(kGraphCreateSubgraph, Handle, const char*, Handle*)(begun, NULL, &made));
   }
@@ -147,8 +149,8 @@ static uint32_t called(void) {
     return code(QNN(kContextSetConfig, Handle, void*)(owner, NULL));
   }
   if (which == 8 || which == 9) return node_added(owner);
-  if (which >= 17) return tensors_updated(owner);
-  return which >= 10 ? tensor_created(owner) : of_graphs(owner);
+  if (which >= 17 && which <= 19) return tensors_updated(owner);
+  return which >= 10 && which <= 16 ? tensor_created(owner) : of_graphs(owner);
 }
 
 static void judge(void) {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -14,8 +16,10 @@ from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.search import Search
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import low
+from pytest_qnn.qnn.abi.table import FUNCTIONS
 from pytest_qnn.qnn.cases.arguments import ARGUMENTS, OF_SECTIONS, Argument, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, ContextCreate, GetBinary, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.misuses import TAKES
 from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.rules.iface import pointers
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
@@ -58,6 +62,8 @@ NOWHERE: frozenset[PointedCall] = frozenset(
 )
 """Calls that no reference offers."""
 Targets = dict[str, MemoryTarget]
+PLAIN = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64)
+"""Types of handles and numbers in the table; pointers with a type are no handles."""
 
 
 def personality_of(call: PointedCall) -> str:
@@ -91,6 +97,30 @@ def test_every_call_and_every_argument_is_in_the_table() -> None:
     assert ARGUMENTS.keys() == {*get_args(PointedCall)}
     assert {argument for _, argument in ALL} == {*get_args(Argument)}
     assert pointers.DOCUMENTED.keys() | {*pointers.SILENT} == {*ALL}
+
+
+PAGE = Path(__file__).parents[3] / "docs/explanation/decisions/qnn/pointers.md"
+
+
+def left_out() -> dict[str, str]:
+    """The calls of the page's table, and why they have no argument here."""
+    rows = re.findall(r"^\| (\w+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    return {call: why for call, why in rows if call != "call"}
+
+
+def test_each_call_of_the_interface_is_made_with_a_bad_argument_or_the_page_says_why_not() -> None:
+    assert left_out().keys() & ARGUMENTS.keys() == set()
+    assert left_out().keys() | ARGUMENTS.keys() == {name for name, _ in FUNCTIONS}
+    assert f"the {len(ARGUMENTS)}\ncalls" in PAGE.read_text()
+
+
+def test_the_page_names_rules_that_there_are_and_handles_that_if_10_misuses() -> None:
+    named = set(re.findall(r"\b[A-Z]{2,5}-\d\d\b", PAGE.read_text()))
+    assert named <= catalogue().keys()
+    misused = {call for call, why in left_out().items() if "IF-10" in why}
+    assert misused <= TAKES.keys()
+    with_pointers = {name for name, types in FUNCTIONS if any(each not in PLAIN for each in types)}
+    assert misused & with_pointers == set()
 
 
 @pytest.mark.parametrize(("call", "argument"), ALL)
