@@ -99,6 +99,11 @@ class Standing(msgspec.Struct):
     seconds: float = 0.0
     day: str = ""
 
+    @property
+    def blocks(self) -> int:
+        """Of how many rules nothing was left to judge."""
+        return sum(each.blocked for each in self.said.values()) if self.said else len(self.first.blocked)
+
     def add(self, row: Row, rules: Rules) -> None:
         """A later row, of rules that were these."""
         self.day = row.day
