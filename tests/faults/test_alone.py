@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is t
 from benchmarks import blame  # noqa: E402
 from benchmarks.blame import alone  # noqa: E402
 from benchmarks.blame import rows as blame_rows  # noqa: E402
-from benchmarks.blame.alone import Pair  # noqa: E402
 from tests.faults import faults  # noqa: E402
 
 sys.path.remove(str(ROOT))
@@ -75,12 +75,20 @@ def test_no_run_of_a_blocked_rule_ends_with_0(name: str, pytester: pytest.Pytest
 
 
 @pytest.mark.full
-def test_the_trial_says_how_a_run_ended(tmp_path: Path) -> None:
-    (found,) = alone.trials([Pair("aborts-in-invoke", "DET-01")], 1, 1.0, tmp_path)
-    assert (found.status, found.letters, found.verdict, found.is_quiet) == (1, "sF", "inconclusive", False)
-    assert found.wrong == ["DET-01 MUST inconclusive", "RUN-01 MUST crash"]
-    assert "exit status: 1 in 1\n" in alone.summary([found], 7)
-    assert "ended with 0 although something wrong was seen: 0\n" in alone.summary([found], 7)
+def test_the_command_says_how_a_run_ended(tmp_path: Path) -> None:
+    """In a process of its own: what it forks from stays until that one ends."""
+    kept = tmp_path / "kept.jsonl"
+    command = [sys.executable, "-m", "benchmarks.blame.alone", "--only=aborts-in-invoke", "--sample=1"]
+    done = subprocess.run(
+        [*command, f"--keep={kept}"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "exit status: 1 in 1\n" in done.stdout
+    assert "ended with 0 although something wrong was seen: 0\n" in done.stdout
+    found = json.loads(kept.read_text())
+    assert (found["fault"], found["status"], found["is_quiet"]) == ("aborts-in-invoke", 1, False)
+    assert "RUN-01 MUST crash" in found["wrong"]
+    assert found["letters"].endswith("F")
 
 
 def document(*rules: tuple[str, str, str | None, Sequence[str]]) -> dict[str, Any]:
