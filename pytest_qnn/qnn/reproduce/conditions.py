@@ -237,7 +237,9 @@ def call_of(
         seen: StepSeen = trace.steps[where.step]
         listed = seen.calls
     if what == "main":
-        return _main(own, trace.steps[where.step])
+        step = steps[where.step]
+        named = [each for each in own if isinstance(step, case.BadArgument) and each[1].name == step.call]
+        return _main(named or own, trace.steps[where.step])
     return _in_order(own, listed, int(what))
 
 

@@ -441,8 +441,8 @@ class Recorder:
             return True
         begun = max(self.processes.begun, self._met)
         made = {each.name for each in self.calls[begun:] if each.session}
-        if isinstance(self.step, case.BadArgument) and "backendCreate" in made:
-            return False  # what such a step makes behind the session's beginning is its own
+        if isinstance(self.step, case.BadArgument) and name == "profileCreate":
+            return False  # a session has one where an execute wants it, and such a step makes its own
         return name not in made and state.session.opened
 
     def made(self, value: int | None, name: str) -> None:
