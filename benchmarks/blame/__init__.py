@@ -141,7 +141,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "BUF-06 CTRL-01 RSZ-01",
         "buffers end with a kernel that is made again, in loops and after resizes too",
     ),
-    "halves-large-partitions": ("NUM-10", "element-wise nodes of such partitions are out of their bounds"),
+    "halves-large-partitions": (
+        "NUM-02 NUM-10",
+        "element-wise nodes and sums of such partitions are out of their bounds",
+    ),
     "handle-output-off": ("QMG-12", "each output goes through memory of its own"),
     "has-fixed-capacity": ("PART-04", "it claims nodes that are too large for it, and fails in invoke"),
     "has-one-kernel": (
