@@ -34,9 +34,13 @@ _UNLINKED: Final = "  *place = ended->next;\n"
 _CLEARED: Final = "  if (ended->kind == kGraph) clear((Graph*)ended);\n"
 _UNMAPPED: Final = "  if (ended->kind == kMemory) munmap(((Memory*)ended)->data, ((Memory*)ended)->length);\n"
 
-_BACKEND_CREATE: Final = "static Error backend_create(uintptr_t log, void* config, uintptr_t* out) {\n"
+_BACKEND_CREATE: Final = (
+    "static Error backend_create(uintptr_t log, const ContextConfig** config, uintptr_t* out) {\n"
+)
 _BACKEND_FREE: Final = "static Error backend_free(uintptr_t backend) {\n"
-_DEVICE_CREATE: Final = "static Error device_create(uintptr_t log, void* config, uintptr_t* out) {\n"
+_DEVICE_CREATE: Final = (
+    "static Error device_create(uintptr_t log, const ContextConfig** config, uintptr_t* out) {\n"
+)
 _CONTEXT_CREATE: Final = (
     "static Error context_create(uintptr_t backend, uintptr_t device, const ContextConfig** config, "
     "uintptr_t* out) {\n"

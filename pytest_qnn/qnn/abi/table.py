@@ -24,7 +24,7 @@ _EVENTS = POINTER(POINTER(c_uint64))
 _EXECUTE = (_P, TensorP, c_uint32, TensorP, c_uint32, _P, _P)
 _FROM_BINARY = (_P, _P, _P, _P, c_uint64, _OUT_HANDLE, _P)
 
-LogCallback = ctypes.CFUNCTYPE(None, c_char_p, c_uint8, c_uint32, c_uint64, c_void_p)
+LogCallback = ctypes.CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
 """QnnLog_Callback_t: format, level, timestamp, va_list (a pointer on x86-64 and AArch64 Linux)."""
 
 FUNCTIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
