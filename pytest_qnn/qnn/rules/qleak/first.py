@@ -6,14 +6,11 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported
-from pytest_qnn.qnn.abi.codes import Error, low
+from pytest_qnn.core.verdict import Examined, Level, Measured
 from pytest_qnn.qnn.cases.case import MemoryCase, WholeSession
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.growth import FIRST_KEPT
-from pytest_qnn.qnn.rules.judging import require_session
-from pytest_qnn.qnn.rules.qleak.sessions import whole_sessions
+from pytest_qnn.qnn.rules.qleak.sessions import carried_out, whole_sessions
 from pytest_qnn.qnn.trace import FirstCounts, MemoryTrace
 
 _SHAPE = (1, 2, 2, 2)
@@ -51,15 +48,9 @@ def qleak_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     each look. What a large graph took is QLEAK-05's, what grows with each session that of QLEAK-02.
     """
     count = 0
-    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
-        if not isinstance(step, WholeSession) or not step.first or seen.skipped:
+    for where, step, seen in carried_out(case, trace):
+        if not step.first:
             continue
-        where = f"step {index}"
-        for call, code in seen.calls:
-            require_session(trace)
-            if low(code) == Error.COMMON_ERROR_NOT_SUPPORTED:
-                raise Unsupported(f"{call} answers 1000, not supported")
-            raise FailedCall("success of each call of a session", f"{call} answers {named(code)}", where)
         counts = seen.counted(FirstCounts)
         if counts.left > FIRST_KEPT:
             wanted = f"at most {FIRST_KEPT} bytes more than before the first session of the process"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
@@ -13,7 +15,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import require_session
 from pytest_qnn.qnn.strategies.scene import Scene
-from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
 
 _MIB = 1 << 20
 _OPERATOR: tuple[QnnOp, QnnDType] = ("ElementWiseAdd", "UFIXED_POINT_8")
@@ -34,6 +36,24 @@ def whole_sessions(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
     return st.sampled_from(_SIZES).map(case)
 
 
+def carried_out(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, WholeSession, StepSeen]]:
+    """(place, session, what it gave) of each session of which every call succeeded.
+
+    Raises:
+        FailedCall, Unsupported: a call did not.
+    """
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if not isinstance(step, WholeSession) or seen.skipped:
+            continue
+        where = f"step {index}"
+        for call, code in seen.calls:
+            require_session(trace)
+            if low(code) == Error.COMMON_ERROR_NOT_SUPPORTED:
+                raise Unsupported(f"{call} answers 1000, not supported")
+            raise FailedCall("success of each call of a session", f"{call} answers {named(code)}", where)
+        yield where, step, seen
+
+
 @rule(
     "QLEAK-05",
     Level.SHOULD,
@@ -51,15 +71,7 @@ def qleak_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     libQnnHtp on a host makes something once for large graphs. Of other memory what is resident counts.
     """
     count = 0
-    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
-        if not isinstance(step, WholeSession) or seen.skipped:
-            continue
-        where = f"step {index}"
-        for call, code in seen.calls:
-            require_session(trace)
-            if low(code) == Error.COMMON_ERROR_NOT_SUPPORTED:
-                raise Unsupported(f"{call} answers 1000, not supported")
-            raise FailedCall("success of each call of a session", f"{call} answers {named(code)}", where)
+    for where, step, seen in carried_out(case, trace):
         counts = seen.counted(GrowthCounts)
         most = nbytes(step.shape, step.dtype) // 2
         for what, grown in (("bytes of malloc in use", counts.heap), ("resident bytes", counts.rss)):
