@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
     found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     if name not in _STRATEGIES:
         return found
-    return importlib.import_module(f"{__name__}.core.drawing").asked(found, _STRATEGIES[name])
+    return importlib.import_module(f"{__name__}.core.drawing.arguments").asked(found, _STRATEGIES[name])
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,6 @@ import functools
 import hashlib
 import multiprocessing
 import random
-import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ import msgspec
 from benchmarks.blame import rows as blame_rows
 from benchmarks.blame.rows import Left, Row, rules_now
 from benchmarks.gallery.results import Rules
+from benchmarks.timing import cpu_seconds
 from pytest_qnn.core import engine
 from pytest_qnn.core.engine import InternalError
 from pytest_qnn.core.profile import PROFILES
@@ -389,7 +389,7 @@ def row(name: str, seed: int, only: Sequence[str] = (), *, measured: bool = Fals
     fault = faults()[name]
     judging = [rule for rule in rules_of(fault.subject) if not only or rule.id in only]
     left_out = [rule.id for rule in judging if not (only or measured) and _left_out(rule, fault)]
-    started = _cpu()
+    started = cpu_seconds()
     with tempfile.TemporaryDirectory() as folder:
         target = open_fault(fault, Path(folder))
         found = judged_by((rule for rule in judging if rule.id not in left_out), target, seed)
@@ -403,7 +403,7 @@ def row(name: str, seed: int, only: Sequence[str] = (), *, measured: bool = Fals
         accused=accused,
         advised=[rule for rule in others if rules[rule].level is not Level.MUST],
         blocked=sorted(found.blocked),
-        seconds=round(_cpu() - started, 1),
+        seconds=round(cpu_seconds() - started, 1),
         seed=seed,
         seen={rule: found.seen[rule] for rule in accused},
         unjudged=sorted([*left_out, *found.unjudged]),
@@ -420,12 +420,12 @@ def of_rules(name: str, seed: int, only: Mapping[str, Sequence[str]], measured: 
 def again(name: str, seed: int) -> Row:
     """Of those rules of a fault that saw nothing in it, which do in profile `default`."""
     before = known()[name]
-    started = _cpu()
+    started = cpu_seconds()
     with tempfile.TemporaryDirectory() as folder:
         target = open_fault(faults()[name], Path(folder))
         found = judged_by([catalogue()[each] for each in before.missed], target, seed, whole=True)
     later = [rule for rule in before.missed if rule in found.seen]
-    seconds = round(_cpu() - started, 1)
+    seconds = round(cpu_seconds() - started, 1)
     return Row(
         *(name, [], before.missed, [], [], [], seconds, seed),
         later=later,
@@ -617,13 +617,6 @@ def _line(one: Row) -> str:
     blocked = ", ".join(one.blocked) if len(one.blocked) <= _MANY else f"{len(one.blocked)} rules"
     cells = [f"`{one.name}`", *(", ".join(each) or "-" for each in lists), blocked or "-"]
     return f"| {' | '.join(cells)} |\n"
-
-
-def _cpu() -> float:
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 def main() -> None:

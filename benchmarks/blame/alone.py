@@ -18,7 +18,6 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -35,6 +34,7 @@ import pytest
 
 from benchmarks import blame
 from benchmarks.blame import WILD, Fault
+from benchmarks.timing import cpu_seconds
 from pytest_qnn.qnn.mutants import table as qnn_mutants
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.mutants import table as delegate_mutants
@@ -195,7 +195,7 @@ def tried(pair: Pair, libraries: str) -> Tried:
     fault = blame.faults()[pair.fault]
     folder = Path(tempfile.mkdtemp(prefix="alone-"))
     given = [*options(fault, Path(libraries)), f"--qnn-rule={pair.rule}", f"--qnn-seed={SEED}"]
-    before = _cpu()
+    before = cpu_seconds()
     child = os.fork()
     if not child:
         os.setpgid(0, 0)
@@ -214,7 +214,7 @@ def tried(pair: Pair, libraries: str) -> Tried:
         str(rules.get(pair.rule, {}).get("verdict") or ""),
         seen(document, [pair.rule]) if document else [],
         is_quiet(status, document, [pair.rule]),
-        round(_cpu() - before, 2),
+        round(cpu_seconds() - before, 2),
     )
     shutil.rmtree(folder, ignore_errors=True)
     return found
@@ -231,11 +231,6 @@ def _ended(child: int) -> int:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def trials(wanted: Sequence[Pair], jobs: int, minutes: float, folder: Path) -> Iterator[Tried]:

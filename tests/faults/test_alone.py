@@ -13,16 +13,12 @@ from typing import Any
 import pytest
 from fast_run import turn
 
+from benchmarks import blame
+from benchmarks.blame import alone
+from benchmarks.blame import rows as blame_rows
+from tests.faults import faults
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
-
-from benchmarks import blame  # noqa: E402
-from benchmarks.blame import alone  # noqa: E402
-from benchmarks.blame import rows as blame_rows  # noqa: E402
-from tests.faults import faults  # noqa: E402
-
-sys.path.remove(str(ROOT))
-
 needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
 WAYS = ("alone", "xdist", "x", "beside")

@@ -218,7 +218,8 @@ def _further(run: Judge, seed: int) -> Iterator[Further]:
             return
         case, violation = judge.minimal
         yield Further(violation.outcome, finding_of(case, violation), again)
-        left -= not judge.is_alone  # which cost one smaller case: there are as many as calls that end it
+        if not judge.is_alone:  # that costs one smaller case, and there are as many as calls that end it
+            left -= 1
         if not run.deaths:
             yield from _deaths(judge)
 

@@ -265,8 +265,8 @@ def if_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     "argument.",
     source="QnnBackend.h, QnnContext.h, QnnDevice.h, QnnGraph.h, QnnTensor.h, QnnTypes.h: Qnn_OpConfig_t, "
     "Qnn_Tensor_t, Qnn_AxisScaleOffset_t; options of configurations: ..._ERROR_INVALID_CONFIG, "
-    "QnnGraph_create: 'at least one config option was invalid', ..._setConfig: 'If a backend cannot support "
-    "all provided configs it will fail'",
+    "an option that is not valid is an error of QnnGraph_create, and ..._setConfig fails unless all "
+    "configurations are supported",
     subject="memory",
     cases=silent,
 )

@@ -207,8 +207,7 @@ class _KeepsMapping(EmulatedPlugin):
     """Takes memory of its own mapping in create, which destroy does not unmap."""
 
     def make(self, options: dict[str, str], flags: int, report: int) -> int:
-        private = 0x02 | libc.MAP_ANONYMOUS
-        libc.mmap(None, _PAGE, libc.PROT_READ | libc.PROT_WRITE, private, -1, 0)
+        libc.mmap(None, _PAGE, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
         return super().make(options, flags, report)
 
 
