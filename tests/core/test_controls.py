@@ -460,6 +460,31 @@ def test_a_control_says_nothing_where_what_it_presumes_is_wrong() -> None:
         assert judged.verdict.outcome is outcome
 
 
+def test_nor_where_what_that_one_presumes_is_wrong() -> None:
+    class Presuming(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            plainest = Control(MemoryCase((Alloc("b9", 9),)), ("OWN-02",))
+            plainer = Control(MemoryCase((Alloc("b7", 7),)), ("OWN-02",), presumes=plainest)
+            for control in super().controls(case, died=died):
+                yield control._replace(presumes=plainer)
+
+    def fails_in(*wrong: int) -> Outcome:
+        """Of a rule that fails in size 2, where another rule fails in these."""
+
+        def check(case: MemoryCase, _: MemoryTrace) -> Examined:
+            if sizes_of(case)[0] in wrong:
+                raise WrongOutput("another", "wrong", "")
+            return Examined(1, "cases")
+
+        rules = {"OWN-01": a_rule("OWN-01", wrong_at(2)), "OWN-02": a_rule("OWN-02", check)}
+        rule = a_rule("REG-99", wrong_at(2))
+        return judge_with_owners(rule, Presuming("memory"), PROFILE, 1, rules.__getitem__).verdict.outcome
+
+    assert fails_in() is Outcome.PASS
+    # The plainer one says nothing where the plainest is wrong; that does not make it right.
+    assert fails_in(9) is fails_in(7) is fails_in(7, 9) is Outcome.FAIL
+
+
 @pytest.mark.parametrize(("spoils", "outcome"), [(True, Outcome.PASS), (False, Outcome.CRASH)])
 def test_what_spoils_any_call_explains_a_death(spoils: bool, outcome: Outcome) -> None:
     def run(case: MemoryCase) -> MemoryTrace:

@@ -230,7 +230,7 @@ class Attribution:
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
-        if control.presumes is not None and self._wrong(control.presumes):
+        if self._presumes_too_much(control):
             return ()
         if self._too_many_hung(control):
             return ()
@@ -238,6 +238,11 @@ class Attribution:
         if key not in self.controlled:
             self.controlled[key] = none_on_internal_error(self._judged_by_owners, control) or ()
         return self.controlled[key]
+
+    def _presumes_too_much(self, control: Control) -> bool:
+        """Whether something is wrong in what the control presumes, or in what that one presumes in turn."""
+        plainer = control.presumes
+        return plainer is not None and (self._presumes_too_much(plainer) or bool(self._wrong(plainer)))
 
     def _judged_by_owners(self, control: Control) -> Sequence[Cause]:
         if self.rule_named is None or self.target.unfit(control.case):
