@@ -37,6 +37,8 @@ class Profile:
     """Cases that may hang for one rule, its repeat included: each costs a whole ``--qnn-timeout``."""
     whole_lists: bool = False
     """Of a rule that lists its cases all are run, whatever the number of examples."""
+    whole_domain: bool = False
+    """So it is of rules that ask for it (`Rule.listed_whole`), where it is of no others."""
     repeats: int = 5
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
     plan: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -60,7 +62,14 @@ class Profile:
 
     def whole(self, rule: Rule[Any, Any, Any]) -> bool:
         """Whether all cases are run of a rule that lists them."""
-        return self.whole_lists and (rule.listed_whole or not self.most_examples)
+        return (
+            self.looks_at_whole_domain if rule.listed_whole else self.whole_lists and not self.most_examples
+        )
+
+    @property
+    def looks_at_whole_domain(self) -> bool:
+        """Whether all cases are run of a rule that asks for it."""
+        return self.whole_lists or self.whole_domain
 
     def without_seconds(self) -> Profile:
         """The same with budgets in cases only: what is found then depends on nothing but the answers."""
@@ -83,7 +92,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", in_process_examples=20, isolated_examples=5, shrink_seconds=5.0),
+        Profile("quick", in_process_examples=20, isolated_examples=5, shrink_seconds=5.0, whole_domain=True),
         Profile("default", in_process_examples=100, isolated_examples=100, whole_lists=True),
         Profile(
             "thorough", in_process_examples=1000, isolated_examples=200, shrink_seconds=60.0, whole_lists=True

@@ -74,8 +74,8 @@ class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     """Whether a case shows what is wrong depends on how threads meet: a smaller case counts only if it does
     so twice, so that the one that is left shows it again to who replays it."""
     listed_whole: bool = False
-    """Its listed cases are all run where a plain case takes long, too: the target has its ways to carry out
-    many at the price of few."""
+    """Its listed cases are all run with every ``--qnn-profile``, and where a plain case takes long, too: the
+    target has its ways to carry out many at the price of few."""
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}

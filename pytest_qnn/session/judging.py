@@ -171,7 +171,7 @@ def with_coverage(verdict: Verdict, target: Any, profile: Profile) -> Verdict:
     """The verdict; of a rule about the input domain with what was covered of it, and the rest carried out."""
     if verdict.area != _DOMAIN:
         return verdict
-    return msgspec.structs.replace(verdict, coverage=target.covered(whole=profile.whole_lists))
+    return msgspec.structs.replace(verdict, coverage=target.covered(whole=profile.looks_at_whole_domain))
 
 
 def fitted(profile: Profile, target: Target[Any, Any], hung: int) -> Profile:

@@ -502,6 +502,37 @@ def test_what_spoils_any_call_explains_a_death(spoils: bool, outcome: Outcome) -
     assert found.verdict.outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("calls", "note"),
+    [
+        ((), "unattributed: a plain case ends its process, too (SIGSEGV in first), and no rule owns that"),
+        (
+            (("second", "OWN-02"),),
+            "unattributed: a plain case ends its process, too (SIGSEGV in first), and no rule owns that",
+        ),
+        ((("first", "OWN-02"),), ""),
+    ],
+)
+def test_a_death_of_a_plain_case_that_no_rule_owns_is_told(
+    calls: tuple[tuple[str, str], ...], note: str
+) -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        death = Death("signal", "SIGSEGV", 0, evidence=Evidence(during="first"))
+        return MemoryTrace(death=death if 2 in sizes_of(case) else None)
+
+    class Unowned(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            for control in super().controls(case, died=died):
+                yield control._replace(owners=(), calls=calls)
+
+    rules = {"OWN-02": a_rule("OWN-02", survives)}
+    verdict = judge_with_owners(
+        a_rule("REG-99", survives), Unowned("memory", run), PROFILE, 1, rules.__getitem__
+    ).verdict
+    assert verdict.note == note
+    assert (verdict.outcome is Outcome.CRASH) is bool(note)
+
+
 class WithMany(Controlled):
     """A right control of each case's own comes first, then one that is wrong, the same for all."""
 

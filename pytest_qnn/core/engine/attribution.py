@@ -16,7 +16,7 @@ import msgspec
 from pytest_qnn.core.engine.checking import checked, none_on_internal_error, noting_errors
 from pytest_qnn.core.fingerprint import Fingerprint, Traits, traits_of
 from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.target import Control, Target, TraceLike
+from pytest_qnn.core.target import Control, Death, Target, TraceLike
 from pytest_qnn.core.verdict import (
     Crashed,
     FailedCall,
@@ -90,10 +90,14 @@ class Attribution:
         """By control (`_key`): what was wrong in it."""
         self.hangs_left = dict(_CONTROL_HANGS)
         """Of its controls, beside `Judge.hangs_left`."""
+        self._ends: dict[bytes, Death] = {}
+        """By control (`_key`) that ended its process, where none of its owners judges that: how."""
         self._last: tuple[Any, Any] | None = None
         """The case of the control that was run last, and its trace."""
         self.errors: list[Exception] = []
         """Of the suite itself, where it looked for causes: the first one."""
+        self.unattributed = ""
+        """How a process ended in a control, where no rule owns that and a case of this rule ended as well."""
 
     def cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is another rule's to judge and explains the violation; None: it is this rule's own.
@@ -152,6 +156,7 @@ class Attribution:
     def _cause_in_controls(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         is_hung = isinstance(violation, Hung)
+        call = violation.evidence.during
         controls = list(self._controls(case, violation))
         for control in self._known_first(controls):
             # Of what spoils all there may be something left to learn in the others.
@@ -164,6 +169,9 @@ class Attribution:
                 before = (self._fitting(each, violation) for each in controls[: controls.index(control)])
                 plainest = next(filter(None, before), causes)
                 return None if self._is_own(plainest) else plainest[0]
+        if isinstance(violation, Crashed | Hung) and not self.unattributed:
+            ends = filter(None, (self._ends.get(_key(each)) for each in controls))
+            self.unattributed = next((each.text for each in ends if each.evidence.during in ("", call)), "")
         return None
 
     def _is_own(self, causes: Sequence[Cause]) -> bool:
@@ -261,6 +269,8 @@ class Attribution:
             found = none_on_internal_error(functools.partial(checked, owner, control.case), trace)
             if isinstance(found, control.shown):
                 causes.append(Cause(owner, control.case, found))
+        if trace.death is not None and not control.owners_of(trace.death):
+            self._ends[_key(control)] = trace.death
         return causes
 
 

@@ -84,8 +84,12 @@ def _note(run: Judge) -> str:
         if run.attribution.errors or run.scope.errors:
             lost = "; no other rule was found to own what was seen"
         failed = f"internal error: {said(run.errors[0])}{lost}"
+    owner = run.attribution.unattributed if run.minimal is not None else ""
+    unowned = (
+        f"unattributed: a plain case ends its process, too ({owner}), and no rule owns that" if owner else ""
+    )
     cut = "what else breaks the rule was not looked for to the end" if run.is_cut_off else ""
-    return "; ".join(filter(None, (large, hung, behind, failed, cut)))
+    return "; ".join(filter(None, (large, hung, behind, unowned, failed, cut)))
 
 
 def verdict_of(run: Judge, seed: int, flaky: str, seconds: float) -> Verdict:
