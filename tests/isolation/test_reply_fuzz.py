@@ -212,15 +212,20 @@ def test_an_answer_whose_parts_do_not_fit_is_judged_and_reported(tmp_path: Path)
     assert {rule["id"] for rule in judged} >= {"CTX-01", "REG-01", "EXE-21"}
 
 
+_PARTS = 4
+
+
 @pytest.mark.full
+@pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("half", ["qnn", "tflite"])
-def test_thousands_of_them_are(tmp_path: Path, half: str) -> None:
-    """Of all rules, in two runs, together 5,000 answers that can be read."""
+def test_thousands_of_them_are(tmp_path: Path, half: str, part: int) -> None:
+    """Of all rules, in runs of a quarter of a half, together 5,000 answers that can be read."""
     rules = [rule.id for rule in listed().values() if (rule.subject == "memory") == (half == "qnn")]
-    numbers, judged = judged_with_forged_answers(tmp_path, f"--qnn-rule={','.join(rules)}")
-    assert numbers["read"] + numbers["refused"] > 2_500
-    assert numbers["read"] > 1_000
+    asked = rules[part::_PARTS]
+    numbers, judged = judged_with_forged_answers(tmp_path, f"--qnn-rule={','.join(asked)}")
+    assert numbers["read"] + numbers["refused"] > 2_500 / _PARTS
+    assert numbers["read"] > 1_000 / _PARTS
     assert numbers["grown"] < MOST_BYTES, numbers["most"]
-    assert {rule["id"] for rule in judged} >= set(rules)
+    assert {rule["id"] for rule in judged} >= set(asked)
     # A check of a QNN rule fails itself on such an answer in some runs only: others are judged, or no trace.
     assert half == "qnn" or any("parts do not fit together" in rule["reason"] for rule in judged)
