@@ -238,8 +238,14 @@ _REFUSED_ANYWHERE: tuple[Refused, ...] = ("node-in-init", *_REFUSED)
 
 
 def refused_anywhere(facts: DelegateFacts) -> CaseStrategy:
-    """As `refused_in_prepare`, or in an init."""
-    return changed(delegates.routing(facts), lambda case: with_target(case, _refuse(_REFUSED_ANYWHERE)))
+    """As `refused_in_prepare`, or in an init; a byte in the outputs shows where a kernel does nothing.
+
+    Else there may be what the graph gave without the delegate, in memory that the runtime has used for it.
+    """
+    return changed(
+        delegates.routing(facts),
+        lambda case: replace(with_target(case, _refuse(_REFUSED_ANYWHERE)), poison=delegates.POISON[:1]),
+    )
 
 
 @rule(
