@@ -115,14 +115,17 @@ class Known:
         return [self._counts[other] for other in others if self._counts[other].keys() >= set(task.seeds)]
 
     def stands(self, task: Task) -> Mapping[int, int | None] | None:
-        """The counts of earlier sources, if those of the first `SAMPLE` seeds are the same now; else None."""
+        """The counts of earlier sources, if those of the first `SAMPLE` seeds are the same now; else None.
+
+        None too where they missed the mutant: seeds that found it show nothing of what was changed for that.
+        """
         own = self.own(task)
         if not own.keys() >= set(task.seeds[:SAMPLE]):
             return None
         same = (
             each
             for each in self.earlier(task)
-            if all(each[seed] == own[seed] for seed in own if seed in each)
+            if None not in each.values() and all(each[seed] == own[seed] for seed in own if seed in each)
         )
         return next(same, None)
 

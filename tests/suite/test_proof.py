@@ -89,16 +89,30 @@ def _changed_sources(file: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[
     return done
 
 
-def _tried_before(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _tried_before(file: Path, monkeypatch: pytest.MonkeyPatch, missed: int = 0) -> None:
+    """With one or two examples each; with the seed ``missed`` in vain."""
+
+    def count(seed: int) -> int | None:
+        return None if seed == missed else 1 + seed % 2
+
     with monkeypatch.context() as patch:
         patch.setattr(
             proof,
             "measured",
-            lambda task: [
-                Measured(rule, tuple(1 + seed % 2 for seed in task.seeds), 0.5) for rule in task.limits
-            ],
+            lambda task: [Measured(rule, tuple(map(count, task.seeds)), 0.5) for rule in task.limits],
         )
         proof.run(file, tasks(100))
+
+
+def test_what_an_earlier_tree_has_missed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "proof.jsonl"
+    _tried_before(file, monkeypatch, missed=1090)
+    done = _changed_sources(file, monkeypatch, (1, 2))
+    assert {seed for task in done for seed in task.seeds} == set(range(1001, 1101))
+    result = proof.result(file, tasks(100), PLAN)
+    assert [(row.sampled, row.missed) for row in result.rows] == [(False, 0), (False, 0)]
 
 
 def test_what_an_earlier_tree_has_tried_stands_where_a_sample_of_it_is_the_same(
