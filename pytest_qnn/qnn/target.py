@@ -24,7 +24,15 @@ from pytest_qnn.isolation.target import (
     sentence,
 )
 from pytest_qnn.isolation.worker import Unusable
-from pytest_qnn.qnn.cases.case import AnyStep, CheckHeap, Churn, FailedAllocation, MemoryCase, WholeSession
+from pytest_qnn.qnn.cases.case import (
+    AnyStep,
+    CheckHeap,
+    Churn,
+    FailedAllocation,
+    MemoryCase,
+    RefusedExecutes,
+    WholeSession,
+)
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import one_call, smaller_memory
@@ -43,7 +51,8 @@ from pytest_qnn.qnn.trace import MemoryTrace
 
 def _measures(case: MemoryCase) -> bool:
     return any(
-        isinstance(step, Churn | WholeSession) or (isinstance(step, FailedAllocation) and step.rounds > 0)
+        isinstance(step, Churn | RefusedExecutes | WholeSession)
+        or (isinstance(step, FailedAllocation) and step.rounds > 0)
         for step in case.steps
     )
 

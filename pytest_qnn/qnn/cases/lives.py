@@ -285,6 +285,11 @@ def _spend_process(spent: Spent, step: case.NewProcess) -> None:
     spent.processes += 1
 
 
+def _spend_refused_executes(spent: Spent, step: case.RefusedExecutes) -> None:
+    """The memory is written once, whatever the number of rounds: what is refused touches none of it."""
+    spent.touched += 3 * spent.graphs.get(step.graph, 0)
+
+
 _NOTHING = Effect()
 _OF_CONTEXT = Effect(uses=("context",))
 _OF_BUFFER = Effect(uses=("buffer",))
@@ -334,6 +339,9 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     ),
     case.Execute: Effect(
         uses=("graph", "bindings.handle", "bindings.of"), follow=_execute, cost=_spend_execute
+    ),
+    case.RefusedExecutes: Effect(
+        uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_refused_executes
     ),
     case.Miscompose: _OF_CONTEXT,
     case.Environment: Effect(uses=("graph",)),

@@ -17,6 +17,7 @@ from pytest_qnn.qnn.cases.case import (
     Observe,
     Parallel,
     Prepare,
+    RefusedExecutes,
     Register,
 )
 
@@ -41,7 +42,7 @@ def cycles(case: MemoryCase) -> int:
     """How often, at least once, a case does what `PLAIN` does once; each round is a cycle."""
     rounds = others = 0
     for step in case.steps:
-        if isinstance(step, Churn | Lived):
+        if isinstance(step, Churn | Lived | RefusedExecutes):
             rounds += step.rounds
         elif isinstance(step, FailedAllocation):
             rounds += _LIVES + step.rounds

@@ -17,6 +17,7 @@ from pytest_qnn.qnn.cases.case import (
     MemoryCase,
     Message,
     Parallel,
+    RefusedExecutes,
     Register,
 )
 from pytest_qnn.qnn.cases.lives import Spent
@@ -57,7 +58,7 @@ def _check_step(where: str, step: Any) -> None:
     elif isinstance(step, Register):
         for descriptor in step.descriptors:
             _check_descriptor(where, descriptor)
-    elif isinstance(step, Execute):
+    elif isinstance(step, Execute | RefusedExecutes):
         for binding in step.bindings:
             _check_binding(where, binding)
 

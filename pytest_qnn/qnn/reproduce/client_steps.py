@@ -16,7 +16,8 @@ from pytest_qnn.qnn.reproduce.text import NotWritten, literal
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.probes import _ONCE, Batch
 from pytest_qnn.qnn.runner.run import _session
-from pytest_qnn.qnn.runner.state import State
+from pytest_qnn.qnn.runner.series.refused_executes import bound
+from pytest_qnn.qnn.runner.state import NeverMade, Skip, State
 from pytest_qnn.qnn.trace import FirstCounts, GrowthCounts, StepSeen
 
 Writes = Callable[[Recorder, Any, State, StepSeen], None]
@@ -207,8 +208,33 @@ def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
     found = _ONCE[step.what](state, step, batch)
     if found is not None:
         raise NotWritten("a reference does not carry out what is repeated")
+    _in_turns(recorder, begin, step.rounds)
+    return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
+
+
+def refused_executes(recorder: Recorder, step: case.RefusedExecutes, state: State) -> StepSeen:
+    """The same; the tensors are written once, as the case's client does it."""
+    try:
+        run, refused = bound(state, step)
+    except Skip as reason:
+        return StepSeen(skipped=str(reason), lacking=isinstance(reason, NeverMade))
+    lines = recorder.lines()
+    begin = len(lines)
+    try:
+        if refused.once() is not None:
+            raise NotWritten("a reference does not refuse what is repeated")
+    finally:
+        run.release()
+    call = next(at for at in range(begin, len(lines)) if lines[at].startswith("CALL("))
+    _in_turns(recorder, call, step.rounds)
+    return StepSeen(code=refused.code, counts=GrowthCounts(rounds=step.rounds))
+
+
+def _in_turns(recorder: Recorder, begin: int, rounds: int) -> None:
+    """The step's statements from ``begin`` on stand in a loop, around which is counted what grows."""
+    lines = recorder.lines()
     turn = lines[begin:]
-    turns = min(step.rounds, _MOST_TURNS)
+    turns = min(rounds, _MOST_TURNS)
     before, after = recorder.names.free("before"), recorder.names.free("after")
     recorder.globals.append(f"static struct held {before}, {after};")
     lines[begin:] = [
@@ -222,7 +248,6 @@ def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
     ]
     for what in GROWING:
         recorder.fact(f"grows:{what}", f"grown(&{before}, &{after}, {turns}, {literal(what.encode())})")
-    return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
 
 
 def whole_session(recorder: Recorder, step: case.WholeSession, state: State) -> StepSeen:

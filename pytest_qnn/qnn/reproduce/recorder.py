@@ -26,6 +26,8 @@ from pytest_qnn.qnn.runner.client import _OPTIONAL
 from pytest_qnn.qnn.runner.graphs import GUARD
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, State
 
+_EXECUTES: Final = (case.Execute, case.RefusedExecutes)
+"""Steps with memory of the client's behind each tensor of a graph."""
 MOST_CALLS: Final = 600
 BEHIND: Final = 64
 """Bytes behind the memory of a binary, or of a section, that must stay as they are."""
@@ -228,7 +230,7 @@ class Recorder:
         """The expression of a tensor's id: the variable that the creation of the tensor has set."""
         graph = self._graph
         step, state = self.step, self.state
-        if isinstance(step, case.Execute) and state is not None and position < len(step.bindings):
+        if isinstance(step, _EXECUTES) and state is not None and position < len(step.bindings):
             foreign = step.bindings[position].of
             if foreign in state.graphs:
                 graph = state.graphs[foreign].value
@@ -298,7 +300,7 @@ class Recorder:
 
     def _space(self, address: int, size: int, wanted: str) -> str:
         output = wanted == "output" and isinstance(self.step, case.Execute)
-        short = isinstance(self.step, case.Execute) and any(each.short for each in self.step.bindings)
+        short = isinstance(self.step, _EXECUTES) and any(each.short for each in self.step.bindings)
         name = self.names.free(wanted)
         room = size + (GUARD if output and not short else 0)
         if short:
@@ -333,7 +335,7 @@ class Recorder:
     def _seeds(self) -> tuple[int, ...]:
         step = self.step
         seeds: list[int | None] = [0]
-        if isinstance(step, case.Execute):
+        if isinstance(step, _EXECUTES):
             seeds += [each.seed for each in step.bindings]
             seeds += [
                 case.queued_seed(number, position)

@@ -179,12 +179,21 @@ def churn(state: State, step: Churn) -> StepSeen:
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     batch = Batch(state, step)
-    once = functools.partial(_ONCE[step.what], state, step, batch)
+    found, counts = measured(functools.partial(_ONCE[step.what], state, step, batch), step.rounds)
+    code = batch.refusal if found is None else found[1]
+    return StepSeen(code=code, calls=() if found is None else (found,), counts=counts)
+
+
+def measured(once: Callable[[], Found | None], rounds: int) -> tuple[Found | None, GrowthCounts | None]:
+    """As `grown`, behind a few rounds that warm the target up; what resident memory does is looked at again.
+
+    Without counts: a call gave another code than it had to before anything was measured.
+    """
     found = next(filter(None, (once() for _ in range(_WARM_UP))), None)
     if found is not None:
-        return StepSeen(code=found[1], calls=(found,))
+        return found, None
     started = time.monotonic()
-    found, counts = grown(once, step.rounds)
+    found, counts = grown(once, rounds)
     # Descriptors, mappings and malloc's blocks are counted exactly. Resident memory is a leak where it grows
     # again: a worker that has still to do fills it once, to a height that no warm-up reaches.
     for _ in range(_AGAIN):
@@ -193,10 +202,8 @@ def churn(state: State, step: Churn) -> StepSeen:
             break
         if time.monotonic() - started > _SECONDS / 2:
             break
-        found, counts = grown(once, step.rounds)
-    if found is not None:
-        return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(counts.rounds))
-    return StepSeen(code=batch.refusal, counts=counts)
+        found, counts = grown(once, rounds)
+    return found, counts if found is None else GrowthCounts(counts.rounds)
 
 
 def grown(

@@ -215,7 +215,10 @@ WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
     "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
 }
 """By rule: the kinds that its cases are made without, and why."""
-FIRST_OF_ALL: Final[dict[str, str]] = {"QLEAK-06": "it measures what a process keeps of its first session"}
+FIRST_OF_ALL: Final[dict[str, str]] = {
+    "QLEAK-06": "it measures what a process keeps of its first session",
+    "QLEAK-07": "it measures the growth of a process over rounds of its own",
+}
 """The same of rules before whose cases nothing may be, and which need not ask `without`."""
 
 

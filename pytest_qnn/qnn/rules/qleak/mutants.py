@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pytest_qnn.isolation.libc import die_at_exit
+from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.binaries import Binary
-from pytest_qnn.qnn.reference.objects import Context, Registration
+from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _FIRST = 16 << 20
@@ -144,3 +146,64 @@ class _KeepsOfFirstExecute(ReferenceBackend):
     def graph_execute(self, *arguments: Any) -> None:
         self.scratch = self.scratch or bytearray(b"\1") * _FIRST
         super().graph_execute(*arguments)
+
+
+@faulty_backend("leak-refused-executes", "Each execute with a bad tensor keeps 8 KiB.", "QLEAK-07")
+class _LeaksPerRefusedExecute(_Grave):
+    """What was made for the call is given back behind its last tensor, which a bad one keeps it from."""
+
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        try:
+            return super().bind_all(graph, given, count, wanted)
+        except QnnError:
+            self.leak()
+            raise
+
+
+@faulty_backend("leak-stale-lookups", "Each execute with a deregistered handle keeps 8 KiB.", "QLEAK-07")
+class _LeaksPerStaleLookup(_Grave):
+    """A handle that is found among those that have ended has a report made of it, which nobody reads."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.ended: set[int] = set()
+
+    def forget(self, registration: Registration) -> None:
+        super().forget(registration)
+        self.ended.add(registration.handle)
+
+    def find_registration(self, graph: Graph, handle: int | None) -> Registration:
+        try:
+            return super().find_registration(graph, handle)
+        except QnnError:
+            if handle in self.ended:
+                self.leak()
+            raise
+
+
+@faulty_backend("leak-execute-descriptors", "Each execute with a bad output keeps a descriptor.", "QLEAK-07")
+class _KeepsFence(ReferenceBackend):
+    """A fence is opened once the inputs are good, and closed behind the computation."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.fences: list[int] = []
+
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        if wanted is graph.outputs:
+            try:
+                self.fences.append(os.eventfd(0, os.EFD_CLOEXEC))
+            except OSError:
+                raise QnnError(Error.COMMON_ERROR_MEM_ALLOC) from None
+        return super().bind_all(graph, given, count, wanted)
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        try:
+            super().carry_out(graph, sources, sinks)
+        finally:
+            os.close(self.fences.pop())
+
+    def close(self) -> None:
+        super().close()
+        while self.fences:
+            os.close(self.fences.pop())

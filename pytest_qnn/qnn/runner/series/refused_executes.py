@@ -1,0 +1,68 @@
+"""The step `RefusedExecutes`: the same execute many times, refused each time, measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pytest_qnn.qnn.cases.case import Execute, RefusedExecutes
+from pytest_qnn.qnn.runner.graphs import Run
+from pytest_qnn.qnn.runner.handlers import handles
+from pytest_qnn.qnn.runner.probes import Found, measured
+from pytest_qnn.qnn.runner.state import Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+_EXECUTE = "graphExecute"
+
+
+@dataclasses.dataclass
+class Refused:
+    """An execute that is made again and again, with the memory that is behind its tensors.
+
+    Attributes:
+        code: of the last call.
+    """
+
+    state: State
+    graph: int | None
+    given: tuple[Any, ...]
+    """The arrays of tensors with their lengths."""
+    code: int = 0
+
+    def once(self) -> Found | None:
+        """One call; given back where it succeeds."""
+        state = self.state
+        self.code = state.client.call(_EXECUTE, self.graph, *self.given, state.session.profile, None)
+        return (_EXECUTE, self.code) if self.code == 0 else None
+
+
+def bound(state: State, step: RefusedExecutes) -> tuple[Run, Refused]:
+    """The step's execute; the run holds the memory, until it is released.
+
+    Raises:
+        Skip: there is no session, no such graph or no such handle.
+    """
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    graph = state.graph_value(step.graph)
+    run = Run(state, step.graph)
+    try:
+        given = run.bind_all(Execute(step.graph, step.bindings))
+    except BaseException:
+        run.release()
+        raise
+    return run, Refused(state, graph, given)
+
+
+@handles(RefusedExecutes)
+def refused_executes(state: State, step: RefusedExecutes) -> StepSeen:
+    """The growth of the process.
+
+    ``code``: of the last refusal, or 0 where an execute succeeded, which is in ``calls`` then.
+    """
+    run, refused = bound(state, step)
+    try:
+        found, counts = measured(refused.once, step.rounds)
+    finally:
+        run.release()
+    return StepSeen(code=refused.code, calls=() if found is None else (found,), counts=counts)
