@@ -21,6 +21,7 @@ from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.native import NativeReference
 from pytest_qnn.qnn import reproduce
 from pytest_qnn.qnn.cases.case import (
+    NULL,
     Alloc,
     AnyStep,
     Binding,
@@ -31,6 +32,7 @@ from pytest_qnn.qnn.cases.case import (
     GetBinary,
     MemoryCase,
     Prepare,
+    RefusedExecutes,
     Restart,
     ToFd,
 )
@@ -123,6 +125,39 @@ def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
     # What the program was written for, and not what is seen on this library.
     assert "\nseen then: " in said
     assert "\nseen: " not in said
+
+
+def refused_many_times(mutant: str) -> str:
+    """The program of 300 executes with a NULL output, as they went on the mutant."""
+    bindings = (Binding(seed=3), Binding(seed=4), Binding("handle", NULL))
+    case = MemoryCase((ContextCreate("c0"), Prepare("g0", "c0"), RefusedExecutes("g0", bindings, rounds=300)))
+    with closing(opened(table()[mutant], PLACES["memory"][0])) as target:
+        trace = target.run(case)
+    return reproduce.program(case, trace, SAID._replace(rule="QLEAK-07", where="step 2, 300 rounds"))
+
+
+def test_of_refused_executes_the_memory_is_filled_once_and_the_call_is_repeated() -> None:
+    text = refused_many_times("leak-execute-descriptors")
+    body = text[text.index("static void step_2") :]
+    before, _, turns = body.partition("for (int turn = 0; turn < 320;")
+    assert ("fill_bytes(input0, 8, 3u);" in before, "fill_bytes(input1, 8, 4u);" in before) == (True, True)
+    loop = turns[: turns.index("is_quiet = 0;")]
+    assert loop.count("qnn->graphExecute(") == 1
+    assert "fill_bytes" not in loop
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mutant", "grows"), [("leak-execute-descriptors", "fds"), ("leak-refused-executes", "heap")]
+)
+def test_refused_executes_are_shown_by_a_program(
+    tmp_path: Path, libraries: NativeReference, mutant: str, grows: str
+) -> None:
+    program = built(tmp_path, refused_many_times(mutant))
+    status, said = run(program, libraries, mutant)
+    assert (status, f"grows {grows} is 1: yes" in said) == (1, True), said
+    status, said = run(program, libraries, "")
+    assert status == 0, said
 
 
 def test_what_no_program_shows_is_refused_with_the_reason() -> None:

@@ -1,0 +1,225 @@
+"""The step `RefusedExecutes`, and the rule whose step it is (QLEAK-07)."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import pytest
+from case_mutations import refusal
+from hypothesis import given, settings
+
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.core.verdict import Measured, Unsupported
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    Deregister,
+    Descriptor,
+    Execute,
+    MemoryCase,
+    Prepare,
+    RefusedExecutes,
+    Register,
+)
+from pytest_qnn.qnn.cases.plain import cycles
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import QnnError
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.rules.qleak.executes import qleak_07, refused_executes
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
+
+WARM_UP = 20
+GRAPH = (ContextCreate("c0"), Prepare("g0", "c0"))
+NO_HANDLE = (Binding("handle", NULL), Binding(), Binding())
+ENDED = (Alloc("b0", 8), Register("c0", (Descriptor("b0", (8,)),), ("h0",)), Deregister(("h0",)))
+DEAD_OUTPUT = (Binding(), Binding(), Binding("handle", "h0"))
+ALL = (502, 1101, 1102)
+"""Property keys: handles of tensors, memory, and that of ION."""
+
+
+def facts(*keys: int, **fields: Any) -> MemoryFacts:
+    operators = (("ElementWiseAdd", "UFIXED_POINT_8"),)
+    return MemoryFacts(capabilities=dict.fromkeys(keys, 0), **{"operators": operators} | fields)
+
+
+class _Counts(ReferenceBackend):
+    """Executes, and where their raw memory was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.executes = 0
+        self.memory: set[Any] = set()
+
+    def graph_execute(self, graph: int | None, inputs: Any, *rest: Any) -> None:
+        self.executes += 1
+        self.memory.add(inputs[1].v1.clientBuf.data)
+        super().graph_execute(graph, inputs, *rest)
+
+
+class _SucceedsAtLast(_Counts):
+    """The execute with this number does not look at its handles."""
+
+    succeeds = WARM_UP + 5
+
+    def graph_execute(self, graph: int | None, inputs: Any, *rest: Any) -> None:
+        if self.executes + 1 == self.succeeds:
+            self.executes += 1
+            return
+        super().graph_execute(graph, inputs, *rest)
+
+
+class _SucceedsSoon(_SucceedsAtLast):
+    succeeds = 1
+
+
+class _Denies(ReferenceBackend):
+    def graph_execute(self, *arguments: Any) -> None:
+        del arguments
+        raise QnnError(1000)
+
+
+class _NoBackend(ReferenceBackend):
+    def backend_create(self, *arguments: Any) -> None:
+        del arguments
+        raise QnnError(4000)
+
+
+def run(*steps: AnyStep, backend: ReferenceBackend | None = None) -> MemoryTrace:
+    served, rpcmem = backend or ReferenceBackend(), EmulatedRpcmem()
+    with closing(served), closing(rpcmem):
+        trace = run_memory_case(MemoryCase(steps), QnnEntry(served.get_providers, served), rpcmem)
+        assert not served.escaped
+    return msgspec.structs.replace(trace, facts=facts())
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(
+    ("before", "bindings"), [((), NO_HANDLE), (ENDED, DEAD_OUTPUT)], ids=["NULL", "deregistered"]
+)
+def test_every_round_is_refused_and_the_reference_keeps_nothing(
+    before: tuple[AnyStep, ...], bindings: tuple[Binding, ...]
+) -> None:
+    backend = _Counts()
+    seen = run(*GRAPH, *before, RefusedExecutes("g0", bindings, 150), backend=backend).steps[-1]
+    assert (seen.code, seen.calls, seen.skipped) == (6004, (), "")
+    counts = seen.counted(GrowthCounts)
+    assert (counts.rounds, counts.fds, counts.mappings) == (150, 0, 0)
+    assert backend.executes >= WARM_UP + 150
+    assert len(backend.memory) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "executes", "counts"),
+    [(_SucceedsAtLast(), WARM_UP + 5, GrowthCounts(rounds=4)), (_SucceedsSoon(), 1, None)],
+    ids=["measured", "first"],
+)
+def test_an_execute_that_succeeds_is_the_last(
+    backend: _SucceedsAtLast, executes: int, counts: GrowthCounts | None
+) -> None:
+    case = MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, 30)))
+    trace = run(*case.steps, backend=backend)
+    seen = trace.steps[-1]
+    assert (seen.code, seen.calls, seen.counts) == (0, (("graphExecute", 0),), counts)
+    assert backend.executes == executes
+    assert qleak_07(case, trace).count == 0
+
+
+def test_without_a_graph_or_a_session_it_is_skipped() -> None:
+    without = run(ContextCreate("c0"), RefusedExecutes("g0", NO_HANDLE)).steps[-1]
+    assert (without.lacking, without.code) == (True, None)
+    closed = run(RefusedExecutes("g0", NO_HANDLE), backend=_NoBackend()).steps[-1]
+    assert "no session" in closed.skipped
+
+
+def test_its_rounds_and_its_bindings_have_bounds_and_count() -> None:
+    assert refusal(MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, rounds=1 << 20))))
+    assert refusal(MemoryCase((*GRAPH, RefusedExecutes("g0", (Binding(mem_type=1),)))))
+    assert not refusal(MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE))))
+    assert cycles(MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, 70)))) > 70
+
+
+def test_what_is_refused_as_not_supported_is_not_judged() -> None:
+    case = MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, 100)))
+    with pytest.raises(Unsupported, match="graphExecute answers 1000"):
+        qleak_07(case, run(*case.steps, backend=_Denies()))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_only_growth_beyond_the_bound_is_told(more: int) -> None:
+    case = MemoryCase((RefusedExecutes("g0", NO_HANDLE, 300),))
+    seen = StepSeen(code=6004, counts=GrowthCounts(300, fds=4 + more))
+    trace = MemoryTrace(steps=(seen,), facts=facts())
+    if more:
+        with pytest.raises(Measured, match="5 more"):
+            qleak_07(case, trace)
+    else:
+        assert qleak_07(case, trace).count == 300
+
+
+def test_few_rounds_prove_nothing() -> None:
+    case = MemoryCase((RefusedExecutes("g0", NO_HANDLE, 300),))
+    seen = StepSeen(code=6004, counts=GrowthCounts(99))
+    assert qleak_07(case, MemoryTrace(steps=(seen,), facts=facts())).count == 0
+
+
+def drawn(known: MemoryFacts) -> list[MemoryCase]:
+    found: list[MemoryCase] = []
+
+    @settings(max_examples=60, database=None, derandomize=True)
+    @given(refused_executes(known))
+    def draw(case: MemoryCase) -> None:
+        found.append(case)
+
+    draw()
+    return found
+
+
+def bad(case: MemoryCase) -> Binding:
+    """The one binding of a case's rounds that is no raw memory; the execute before them has the same."""
+    *_, one, many = case.steps
+    assert isinstance(many, RefusedExecutes)
+    assert one == Execute(many.graph, many.bindings)
+    (found,) = (each for each in many.bindings if each.kind == "handle")
+    return found
+
+
+def test_handles_are_null_or_deregistered_and_never_a_value_that_was_not_given_out() -> None:
+    """EXE-05 owns what only such a value does: libQnnHtp.so dies of it."""
+    handles = {bad(case).handle for case in drawn(facts(*ALL))}
+    assert handles == {NULL, "h0"}
+    assert BOGUS not in handles
+
+
+@pytest.mark.parametrize("keys", [(), (1101, 1102), (502,)], ids=["none", "no handles", "no memory"])
+def test_without_memory_for_tensors_the_handle_is_null(keys: tuple[int, ...]) -> None:
+    assert {bad(case).handle for case in drawn(facts(*keys))} == {NULL}
+
+
+def test_where_nothing_can_be_executed_there_is_nothing_to_judge() -> None:
+    with pytest.raises(NothingToJudge, match="operator"):
+        refused_executes(facts(operators=()))
+    with pytest.raises(NothingToJudge, match="311"):
+        refused_executes(MemoryFacts(capabilities={311: 1000}, operators=facts().operators))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "owners"), [(NULL, {"EXE-03"}), ("h0", {"EXE-03", "EXE-04"})], ids=["NULL", "deregistered"]
+)
+def test_a_death_of_one_refused_execute_is_its_owners(wanted: str, owners: set[str]) -> None:
+    """The execute before the rounds asks for the controls that have one."""
+    with closing(open_memory_target("reference", "emulated", "off", 5.0)) as target:
+        case = next(case for case in drawn(target.facts) if bad(case).handle == wanted)
+        found = [each for each in target.controls(case, died=True) if "EXE-03" in each.owners]
+        assert found
+        named = {owner for each in target.controls(case, died=True) for owner in each.owners}
+    assert named & {"EXE-03", "EXE-04"} == owners
