@@ -16,7 +16,7 @@ from tests.faults.further import FURTHER
 needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
 MEETING = {
-    "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "QMG-11"),
+    "qnn-keeps-its-lock": ("EXE-03", "EXE-11", "QMG-11", "QLEAK-07"),
     "qnn-keeps-its-lock-in-register": ("REG-13", "REG-08", "REG-14"),
     "qnn-keeps-its-lock-in-deregister": ("DRG-03", "DRG-06"),
     "qnn-dies-with-several-handles": ("DRG-01", "DRG-05", "DRG-11", "REG-01", "REG-02", "REG-24", "CTX-01"),
