@@ -63,7 +63,7 @@ def refused_executes(facts: MemoryFacts) -> Cases:
 
 @rule(
     "QLEAK-07",
-    Level.MUST,
+    Level.SHOULD,
     "Executes that are refused leave nothing behind, however often.",
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR, QNN_GRAPH_ERROR_INVALID_ARGUMENT; "
     "no handle is given out that could be freed",
