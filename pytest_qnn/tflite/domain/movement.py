@@ -182,7 +182,7 @@ def _mirror(cell: Cell) -> OneNode:
     room = [max(0, length - 1) if reflects else length for length in shape_of(cell)]
     pads = np.array([(min(1, most), min(1, most)) for most in room], np.int32).reshape(-1, 2)
     mode = "reflect" if reflects else "symmetric"
-    padded = np.pad(value.values, pads, mode=mode) if cell.rank and value.values.size else value.values  # type: ignore[call-overload]
+    padded = np.pad(value.values, pads, mode=mode) if cell.rank else value.values  # type: ignore[call-overload]
     return _moved(cell, value, padded, Operand(pads, True), tag=77, fields=((0, "b", not reflects),))
 
 

@@ -141,6 +141,12 @@ def test_the_domain_has_the_operators_types_and_ranks_that_it_says() -> None:
     assert {cell.size for cell in cells()} == {"", "ones", "zero", "odd"}
 
 
+def test_the_other_dimensions_of_a_batch_of_0_are_mirrored() -> None:
+    cell = Cell("MIRROR_PAD", "float32", 4, "zero")
+    assert made(cell).node.results[0].values.shape == (0, 4, 4, 5)  # of 0, 2, 2, 3
+    assert in_children("tflite_runtime", (cell,)) == {cell: "right"}
+
+
 def test_cells_are_named_as_a_reader_would() -> None:
     assert str(Cell("CONCATENATION", "float32", 7)) == "CONCATENATION float32 rank 7"
     assert str(Cell("CONV_2D", "int8", 4, quantisation="channel")) == "CONV_2D int8 rank 4 per channel"
