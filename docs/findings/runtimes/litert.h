@@ -96,17 +96,22 @@ static void litert_run(void* library, void* content, size_t size, int with_xnnpa
   for (size_t i = 0; i < count && i < 8; ++i) {
     RankedType read = litert_type(library, subgraph, 0, i);
     inputs[i] = litert_buffer(library, environment, &read);
-    fill(litert_memory(library, inputs[i], kForWriting), read.type, elements(&read.layout));
-    LITERT(UnlockTensorBuffer, Object)(inputs[i]);
   }
   for (size_t i = 0; i < results; ++i) {
     RankedType made = litert_type(library, subgraph, 1, i);
     made.layout = layouts[i];
     outputs[i] = litert_buffer(library, environment, &made);
   }
-  litert_ok(LITERT(RunCompiledModel, Object, size_t, size_t, Object*, size_t, Object*)(compiled, 0, count, inputs,
-                                                                                       results, outputs),
-            "LiteRtRunCompiledModel");
+  for (size_t time = 0; time < g_times; ++time) {
+    for (size_t i = 0; i < count && i < 8; ++i) {
+      RankedType read = litert_type(library, subgraph, 0, i);
+      fill(litert_memory(library, inputs[i], kForWriting), read.type, elements(&read.layout), time);
+      LITERT(UnlockTensorBuffer, Object)(inputs[i]);
+    }
+    litert_ok(LITERT(RunCompiledModel, Object, size_t, size_t, Object*, size_t, Object*)(compiled, 0, count, inputs,
+                                                                                         results, outputs),
+              "LiteRtRunCompiledModel");
+  }
   computed(litert_memory(library, outputs[0], kForReading), type.type, (int)type.layout.rank, type.layout.dimensions);
 }
 #endif

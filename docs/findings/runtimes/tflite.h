@@ -154,12 +154,14 @@ static void tflite_run(void* library, void* content, size_t size, int with_xnnpa
   if (status) answer(kRefused, "AllocateTensors: status %d", status);
   uint32_t count;
   ends_of(content, 1, &count);
-  for (uint32_t i = 0; i < count; ++i) {
-    Tensor* input = tensor_of(content, 1, i);
-    fill(input->data, input->type, input->bytes / size_of(input->type));
+  for (size_t time = 0; time < g_times; ++time) {
+    for (uint32_t i = 0; i < count; ++i) {
+      Tensor* input = tensor_of(content, 1, i);
+      fill(input->data, input->type, input->bytes / size_of(input->type), time);
+    }
+    status = ((int (*)(void*))function(library, "_ZN6tflite4impl11Interpreter6InvokeEv"))(interpreter);
+    if (status) answer(kRefused, "Invoke: status %d", status);
   }
-  status = ((int (*)(void*))function(library, "_ZN6tflite4impl11Interpreter6InvokeEv"))(interpreter);
-  if (status) answer(kRefused, "Invoke: status %d", status);
   Tensor* output = tensor_of(content, 2, 0);
   computed(output->data, output->type, output->dims->size, output->dims->data);
 }

@@ -65,8 +65,12 @@ def _operator(made: Any, node: Node) -> Any:
     return each
 
 
-def computed(content: bytes, runtime: str, *, xnnpack: bool, at_once: bool = False) -> Any:
+def computed(
+    content: bytes, runtime: str, *, xnnpack: bool, at_once: bool = False, again: bool = False
+) -> Any:
     """The first output for inputs 0, 1, 2, ..., with or without the runtime's default delegate.
+
+    ``again``: of a second time, with inputs 1, 2, 3, ...
 
     ``at_once``: XNNPACK is applied as an application in C does it, before tensors are allocated, where this
     runtime exports its functions; as the default delegate it is applied while they are.
@@ -80,10 +84,11 @@ def computed(content: bytes, runtime: str, *, xnnpack: bool, at_once: bool = Fal
     if delegate is not None:
         interpreter._interpreter.ModifyGraphWithDelegate(delegate)
     interpreter.allocate_tensors()
-    for each in interpreter.get_input_details():
-        values = np.arange(np.prod(each["shape"], dtype=int), dtype=each["dtype"])
-        interpreter.set_tensor(each["index"], values.reshape(each["shape"]))
-    interpreter.invoke()
+    for first in range(1 + again):
+        for each in interpreter.get_input_details():
+            values = np.arange(first, first + np.prod(each["shape"], dtype=int)).astype(each["dtype"])
+            interpreter.set_tensor(each["index"], values.reshape(each["shape"]))
+        interpreter.invoke()
     return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 
 
