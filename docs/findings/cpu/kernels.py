@@ -102,6 +102,27 @@ def dynamic_update_slice_of_scalars() -> Case:
     return one(tensors, OPERATOR.DYNAMIC_UPDATE_SLICE, "", {}), [7]
 
 
+def _of_reference(builtin: int, options: str, rank: int, beside: list[int]) -> bytes:
+    """An operator of ``rank`` dimensions of 2, and of 2 constants, which are broadcast."""
+    constants = tensor((2,), data=np.array(beside, np.float32))
+    return one([tensor((2,) * rank), constants, tensor((2,) * rank)], builtin, options, {})
+
+
+def mul_of_rank_5() -> Case:
+    """MUL by 1 and 2, by the reference kernel (`REFERENCE`)."""
+    return _of_reference(OPERATOR.MUL, "MulOptions", 5, [1, 2]), [0, 2, 2, 6, 4, 10, 6, 14]
+
+
+def prelu_of_rank_5_by_reference() -> Case:
+    """PRELU of float32, by the reference kernel: no input is negative, and all stay as they are."""
+    return _of_reference(OPERATOR.PRELU, "", 5, [1, 2]), [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def add_of_rank_7() -> Case:
+    """ADD of 1 and 2, by the reference kernel."""
+    return _of_reference(OPERATOR.ADD, "AddOptions", 7, [1, 2]), [1, 3, 3, 5, 5, 7, 7, 9]
+
+
 def sub_of_rank_6() -> Case:
     """SUB of int8, and of 2 zeros, which are broadcast."""
     zeros = quantised((2,), TYPE.INT8, np.zeros(2, np.int8))
@@ -346,6 +367,9 @@ CASES: dict[str, Callable[[], Case]] = {
         prelu_of_rank_5,
         maximum_of_rank_6,
         sub_of_rank_6,
+        mul_of_rank_5,
+        prelu_of_rank_5_by_reference,
+        add_of_rank_7,
         reshape_without_shape,
         mean_without_operand,
         maximum_without_operand,
@@ -376,11 +400,14 @@ CASES: dict[str, Callable[[], Case]] = {
 
 TWICE = ("reshape_by_a_computed_shape",)
 """Whose numbers are those of a second invoke, with inputs 1, 2, 3, ..."""
+REFERENCE = ("mul_of_rank_5", "prelu_of_rank_5_by_reference", "add_of_rank_7")
+"""Which the reference kernels compute, in place of those that an application gets by default."""
 
 
 def numbers_of(runtime: str, case: str) -> None:
     """Print the first numbers, in the process that may end."""
-    values = computed(CASES[case]()[0], runtime, xnnpack=False, again=case in TWICE)
+    is_reference, again = case in REFERENCE, case in TWICE
+    values = computed(CASES[case]()[0], runtime, xnnpack=False, again=again, reference=is_reference)
     print(values.ravel()[:8].tolist())
 
 
@@ -427,7 +454,7 @@ def write(folder: Path, cases: list[str]) -> None:
         path = folder / f"{case}.tflite"
         path.write_bytes(content)
         numbers = [] if isinstance(expected, str) else [f"{number:g}" for number in expected]
-        way = "again" if case in TWICE else "cpu"
+        way = "again" if case in TWICE else "reference" if case in REFERENCE else "cpu"
         print(path, "lives" if expected == ANSWER else " ".join([way, *numbers]))
 
 

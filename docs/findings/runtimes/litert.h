@@ -67,7 +67,8 @@ static void* litert_memory(void* library, Object buffer, int mode) {
 static void litert_run(void* library, void* content, size_t size, int with_xnnpack) {
   Object environment, model, options, cpu, compiled, subgraph, inputs[8], outputs[8];
   static char mode[64];
-  snprintf(mode, sizeof mode, "kernel_mode = \"%s\"\n", with_xnnpack ? "xnnpack" : "builtin");
+  const char* kernels = g_reference ? "reference" : "builtin";
+  snprintf(mode, sizeof mode, "kernel_mode = \"%s\"\n", with_xnnpack ? "xnnpack" : kernels);
   if (LITERT(CreateEnvironment, int, void*, Object*)(0, NULL, &environment)) cannot("LiteRtCreateEnvironment");
   litert_ok(LITERT(CreateModelFromBuffer, Object, void*, size_t, Object*)(environment, content, size, &model),
             "LiteRtCreateModelFromBuffer");

@@ -7,6 +7,7 @@
  *   ./run LIBRARY MODEL cpu NUMBER...   without XNNPACK these first numbers, or a refusal
  *   ./run LIBRARY MODEL cpu             the same: no numbers, or a refusal
  *   ./run LIBRARY MODEL again NUMBER... as `cpu`, of a second time, with inputs 1, 2, 3, ...
+ *   ./run LIBRARY MODEL reference NUMBER...  as `cpu`, by the reference kernels
  *   ./run LIBRARY MODEL lives           without XNNPACK any answer
  *
  * LIBRARY is a runtime's own: ai_edge_litert/libLiteRt.so, or tflite_runtime/_pywrap_tensorflow_interpreter_wrapper.so.
@@ -17,7 +18,7 @@
  * not (also by a crash), 2 where it cannot run. A model that the CPU refuses may be computed with XNNPACK unless
  * `refused` is said, but must not end the process.
  *
- * With `cpu`, `again` and `lives` each byte of a new block is 0x55 (malloc of glibc), so that memory that nobody wrote holds the
+ * Unless XNNPACK is looked at each byte of a new block is 0x55 (malloc of glibc), so that memory that nobody wrote holds the
  * same each time: 85 in int8, 21845 in int16, 1.466e13 in float32.
  */
 #include "runtimes.h"
@@ -96,7 +97,8 @@ int main(int count, char** words) {
   if (count < 3) cannot("two words are needed, LIBRARY and MODEL");
   const char* way = count > 3 ? words[3] : "";
   g_guarded = !strcmp(way, "guarded");
-  int has_numbers = !strcmp(way, "cpu") || !strcmp(way, "again");
+  g_reference = !strcmp(way, "reference");
+  int has_numbers = g_reference || !strcmp(way, "cpu") || !strcmp(way, "again");
   g_must_run = has_numbers || !strcmp(way, "lives");
   if (!strcmp(way, "again")) g_times = 2;
   if (g_must_run) fill_new_memory(words);

@@ -77,6 +77,9 @@ static size_t size_of(int type) {
   cannot("elements of type %d are not known here", type);
 }
 
+/* The reference kernels in place of the builtin ones, where XNNPACK is left out. */
+static int g_reference;
+
 /* How often a model is carried out; what the last time gives is the answer. */
 static size_t g_times = 1;
 

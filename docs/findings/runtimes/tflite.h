@@ -105,13 +105,15 @@ static void* no_delegates(void* answered, const void* self) {
   return memset(answered, 0, 24);
 }
 
-/* A BuiltinOpResolver whose virtual GetDelegateCreators is the above: else XNNPACK is applied without being asked for. */
+/* A BuiltinOpResolver, or a BuiltinRefOpResolver, whose virtual GetDelegateCreators is the above: else XNNPACK is applied without being asked for. */
 static void** resolver_of(void* library) {
   enum { kPlaces = 16 };
   static void* table[2 + kPlaces];
   const void* replaced = function(library, "_ZNK6tflite17MutableOpResolver19GetDelegateCreatorsEv");
   void** made = calloc(1, 1 << 16);
-  ((void (*)(void*))function(library, "_ZN6tflite3ops7builtin17BuiltinOpResolverC1Ev"))(made);
+  const char* maker = g_reference ? "_ZN6tflite3ops7builtin20BuiltinRefOpResolverC1Ev"
+                                  : "_ZN6tflite3ops7builtin17BuiltinOpResolverC1Ev";
+  ((void (*)(void*))function(library, maker))(made);
   memcpy(table, (void**)made[0] - 2, sizeof table);
   int place = 2;
   while (place < 2 + kPlaces && table[place] != replaced) ++place;

@@ -66,11 +66,17 @@ def _operator(made: Any, node: Node) -> Any:
 
 
 def computed(
-    content: bytes, runtime: str, *, xnnpack: bool, at_once: bool = False, again: bool = False
+    content: bytes,
+    runtime: str,
+    *,
+    xnnpack: bool,
+    at_once: bool = False,
+    again: bool = False,
+    reference: bool = False,
 ) -> Any:
     """The first output for inputs 0, 1, 2, ..., with or without the runtime's default delegate.
 
-    ``again``: of a second time, with inputs 1, 2, 3, ...
+    ``again``: of a second time, with inputs 1, 2, 3, ... ``reference``: by the reference kernels.
 
     ``at_once``: XNNPACK is applied as an application in C does it, before tensors are allocated, where this
     runtime exports its functions; as the default delegate it is applied while they are.
@@ -79,7 +85,8 @@ def computed(
     resolver = module.OpResolverType
     delegate = _delegate(runtime) if xnnpack and at_once else None
     is_default = xnnpack and delegate is None
-    kind = resolver.AUTO if is_default else resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    alone = resolver.BUILTIN_REF if reference else resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    kind = resolver.AUTO if is_default else alone
     interpreter = module.Interpreter(model_content=content, experimental_op_resolver_type=kind)
     if delegate is not None:
         interpreter._interpreter.ModifyGraphWithDelegate(delegate)
