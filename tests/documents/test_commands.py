@@ -87,7 +87,6 @@ ELSEWHERE = {
 NOT_RUN = {
     "reproduce.py": "a finding's own program; python -m benchmarks.reproducers runs those of every mutant",
     "docs/findings/": "a program of the repository; tests/suite/test_findings.py runs them",
-    "domain/test_oracle.py": "a test of the repository; .ci/run takes its part of those marked full",
     "benchmarks.reproducers": "measures the programs of every mutant: an hour; its tests run some",
     "test_mine.py": "a test of the reader's own; tests/plugin/test_fixtures.py has some",
     "pip install": "installs; .ci/run installs the package and its extras",
