@@ -66,8 +66,14 @@ LOOP = "for (volatile int on = 1; on;) {}"
 _PLUNGE = "static int plunge(int n) { volatile char a[4096]; a[n % 4096] = 1; return plunge(n + 1) + a[0]; }"
 _REST = "static void* rest(void* p) { for (;;) sleep(99); return p; }"
 _GRIND = "static void* grind(void* p) { for (;;) {} return p; }"
-_BLOCK = "static char* block;__attribute__((constructor)) static void make(void) { block = malloc(1 << 20); }"
-"""A block with a mapping of its own: only its own free looks at its header."""
+_BLOCK = (
+    "static char* block;__attribute__((constructor)) static void make(void) { block = malloc(48 << 20); }"
+)
+"""A block with a mapping of its own: only its own free looks at its header.
+
+Above 32 MiB no block of glibc's comes from its heap (DEFAULT_MMAP_THRESHOLD_MAX), where a neighbour of
+the block would show what is written over its header. Below, that depends on what was freed before.
+"""
 _UNBLOCK = "__attribute__((destructor)) static void unmake(void) { free(block); }"
 _QUIT = "__attribute__((destructor)) static void quit(void) { _exit(7); }"
 
