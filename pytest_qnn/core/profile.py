@@ -38,7 +38,7 @@ class Profile:
     whole_lists: bool = False
     """Of a rule that lists its cases all are run, whatever the number of examples."""
     whole_domain: bool = False
-    """So it is of rules that ask for it (`Rule.listed_whole`), where it is of no others."""
+    """All cases are run of a rule that asks for it (`Rule.listed_whole`), also without ``whole_lists``."""
     repeats: int = 5
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
     plan: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from pytest_qnn.core.engine.checking import checked, none_on_internal_error, noting_errors
+from pytest_qnn.core.engine.checking import checked, died, none_on_internal_error, noting_errors
 from pytest_qnn.core.fingerprint import Fingerprint, Traits, traits_of
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Control, Death, Target, TraceLike
@@ -156,7 +156,6 @@ class Attribution:
     def _cause_in_controls(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         is_hung = isinstance(violation, Hung)
-        call = violation.evidence.during
         controls = list(self._controls(case, violation))
         for control in self._known_first(controls):
             # Of what spoils all there may be something left to learn in the others.
@@ -171,7 +170,8 @@ class Attribution:
                 return None if self._is_own(plainest) else plainest[0]
         if isinstance(violation, Crashed | Hung) and not self.unattributed:
             ends = filter(None, (self._ends.get(_key(each)) for each in controls))
-            self.unattributed = next((each.text for each in ends if each.evidence.during in ("", call)), "")
+            same = (each.text for each in ends if is_in_same_call(died(each), violation))
+            self.unattributed = next(same, "")
         return None
 
     def _is_own(self, causes: Sequence[Cause]) -> bool:
