@@ -30,6 +30,7 @@ from pytest_qnn.core.verdict import (
     Violation,
     WrongOutput,
     WrongRefusal,
+    WrongSuccess,
 )
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -483,6 +484,33 @@ def test_nor_where_what_that_one_presumes_is_wrong() -> None:
     assert fails_in() is Outcome.PASS
     # The plainer one says nothing where the plainest is wrong; that does not make it right.
     assert fails_in(9) is fails_in(7) is fails_in(7, 9) is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("wrong", "owner"),
+    [((2,), ""), ((2, 7), "OWN-01"), ((2, 9), ""), ((7,), "OWN-02"), ((9,), "")],
+)
+def test_a_mistake_that_is_accepted_is_explained_by_what_spoils_all_and_by_nothing_else(
+    wrong: tuple[int, ...], owner: str
+) -> None:
+    class BesideOneThatSpoils(Controlled):
+        """Its first control is plain; one that spoils is behind it, and one that does not behind that."""
+
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            yield from super().controls(case, died=died)
+            yield Control(case_of(7), ("OWN-02",), spoils=True)
+            yield Control(case_of(9), ("OWN-02",))
+
+    def accepts(case: MemoryCase, _trace: Any) -> Examined:
+        if sizes_of(case) == [2]:
+            raise WrongSuccess("8000", "0 QNN_SUCCESS", "step 1")
+        return Examined(1, "calls")
+
+    owners = {name: a_rule(name, wrong_at(*wrong)) for name in ("OWN-01", "OWN-02")}
+    rule = a_rule("REG-99", accepts)
+    verdict = judge_with_owners(rule, BesideOneThatSpoils("memory"), PROFILE, 1, owners.__getitem__).verdict
+    assert verdict.outcome is (Outcome.PASS if owner else Outcome.FAIL)
+    assert verdict.blocked_by == ((owner,) if owner else ())
 
 
 @pytest.mark.parametrize(("spoils", "outcome"), [(True, Outcome.PASS), (False, Outcome.CRASH)])

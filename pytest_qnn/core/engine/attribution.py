@@ -204,14 +204,18 @@ class Attribution:
 
         ``call``: what failed; empty where a control tells only that all is spoilt (`Rule.uncontrolled`).
         """
+        controls = list(self._controls(case, violation))
+        if not call and not any(self._wrong(control) for control in controls if control.spoils):
+            return None  # before the others are run, which only tell what is wrong first
         first: Cause | None = None
-        for control in self._controls(case, violation):
+        for control in controls:
             causes = self._wrong(control)
             if self._is_own(causes):
                 return None
             first = first or next(iter(causes), None)
             failed = (cause.violation for cause in causes if isinstance(cause.violation, FailedCall))
-            if first and (control.spoils or (call and any(each.call == call for each in failed))):
+            is_spoilt = control.spoils and causes
+            if first and (is_spoilt or (call and any(each.call == call for each in failed))):
                 return first
         return None
 
