@@ -50,6 +50,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that were seen to end the process where a request of theirs is refused."""
     only_aligned: bool = False
     """An offset that is aligned for its elements only was seen to be refused, where one of a page was not."""
+    executes_grow: bool = False
+    """Executes that succeed were seen to leave something behind, each time."""
     deaths: tuple[str, ...] = ()
     """How the process died while more than this was to be learned; what is missing here is then unknown."""
 

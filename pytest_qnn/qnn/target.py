@@ -28,9 +28,9 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     CheckHeap,
     Churn,
+    Executes,
     FailedAllocation,
     MemoryCase,
-    RefusedExecutes,
     WholeSession,
 )
 from pytest_qnn.qnn.cases.join import joined
@@ -38,6 +38,7 @@ from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import one_call, smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.controls.refusals import around_call, of_refusals, refuses
+from pytest_qnn.qnn.controls.rounds import around_executes, of_executes
 from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import denied, named
 from pytest_qnn.qnn.mutants import named as mutant_named
@@ -51,7 +52,7 @@ from pytest_qnn.qnn.trace import MemoryTrace
 
 def _measures(case: MemoryCase) -> bool:
     return any(
-        isinstance(step, Churn | RefusedExecutes | WholeSession)
+        isinstance(step, Churn | Executes | WholeSession)
         or (isinstance(step, FailedAllocation) and step.rounds > 0)
         for step in case.steps
     )
@@ -107,11 +108,13 @@ class MemoryTarget(OpenTarget):
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
         """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
-        return of_refusals(controls(case, memory_types(self.facts), died=died), case, died=died)
+        ordinary = controls(case, memory_types(self.facts), died=died)
+        return of_executes(of_refusals(ordinary, case, died=died), case)
 
     def around(self, facts: Any, case: Any, call: str = "") -> MemoryFacts:
         """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
-        return around(around_call(facts, case, call), case)
+        known = around_executes(facts, case)
+        return known if known is not facts else around(around_call(facts, case, call), case)
 
     def run_fresh(self, case: MemoryCase) -> MemoryTrace:
         """The same in processes of its own."""

@@ -168,7 +168,7 @@ class ProcessCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="proc
 
 
 class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growth"):
-    """Of `Churn` and `RefusedExecutes`: by how much the process grew."""
+    """Of `Churn` and `Executes`: by how much the process grew."""
 
     rounds: int = 0
     """That were carried out."""

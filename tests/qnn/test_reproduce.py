@@ -28,11 +28,11 @@ from pytest_qnn.qnn.cases.case import (
     ContextCreate,
     ContextFree,
     Execute,
+    Executes,
     Free,
     GetBinary,
     MemoryCase,
     Prepare,
-    RefusedExecutes,
     Restart,
     ToFd,
 )
@@ -130,7 +130,7 @@ def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
 def refused_many_times(mutant: str) -> str:
     """The program of 300 executes with a NULL output, as they went on the mutant."""
     bindings = (Binding(seed=3), Binding(seed=4), Binding("handle", NULL))
-    case = MemoryCase((ContextCreate("c0"), Prepare("g0", "c0"), RefusedExecutes("g0", bindings, rounds=300)))
+    case = MemoryCase((ContextCreate("c0"), Prepare("g0", "c0"), Executes("g0", bindings, 300, refused=True)))
     with closing(opened(table()[mutant], PLACES["memory"][0])) as target:
         trace = target.run(case)
     return reproduce.program(case, trace, SAID._replace(rule="QLEAK-07", where="step 2, 300 rounds"))

@@ -803,17 +803,18 @@ class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     """Of asynchronous calls: the graph's context is freed behind them, before the client waits."""
 
 
-class RefusedExecutes(Step, tag="refused-executes", frozen=True, gc=False, omit_defaults=True):
-    """The same QnnGraph_execute ``rounds`` times, as a `Churn` repeats its calls; each is to be refused.
+class Executes(Step, tag="executes", frozen=True, gc=False, omit_defaults=True):
+    """The same QnnGraph_execute ``rounds`` times, as a `Churn` repeats its calls.
 
-    Why it is refused is in ``bindings``: the handle is NULL or was deregistered, for example. Where one
-    succeeds it is the last.
+    The first that gives something else than it has to is the last.
     """
 
     graph: str
     bindings: Annotated[tuple[Binding, ...], Meta(max_length=MOST_PARTS)]
     """As in `Execute`; the memory behind them is the same in all rounds."""
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 100
+    refused: bool = False
+    """Each is to be refused, and else to succeed. Why is in ``bindings``: the handle is NULL, for example."""
 
 
 class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
@@ -854,7 +855,7 @@ AnyStep = (
     | Deregister
     | Prepare
     | Execute
-    | RefusedExecutes
+    | Executes
     | Observe
     | Interface
     | Version

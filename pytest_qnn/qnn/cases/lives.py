@@ -285,9 +285,10 @@ def _spend_process(spent: Spent, step: case.NewProcess) -> None:
     spent.processes += 1
 
 
-def _spend_refused_executes(spent: Spent, step: case.RefusedExecutes) -> None:
-    """The memory is written once, whatever the number of rounds: what is refused touches none of it."""
-    spent.touched += 3 * spent.graphs.get(step.graph, 0)
+def _spend_executes(spent: Spent, step: case.Executes) -> None:
+    """The memory is written once, whatever the number of rounds; what is refused touches none of it."""
+    touched = 3 * spent.graphs.get(step.graph, 0)
+    spent.touched += touched if step.refused else touched * step.rounds
 
 
 _NOTHING = Effect()
@@ -340,9 +341,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Execute: Effect(
         uses=("graph", "bindings.handle", "bindings.of"), follow=_execute, cost=_spend_execute
     ),
-    case.RefusedExecutes: Effect(
-        uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_refused_executes
-    ),
+    case.Executes: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_executes),
     case.Miscompose: _OF_CONTEXT,
     case.Environment: Effect(uses=("graph",)),
     case.UpdateWeights: Effect(

@@ -11,13 +11,13 @@ from pytest_qnn.qnn.cases.case import (
     ContextCreate,
     Descriptor,
     Execute,
+    Executes,
     FailedAllocation,
     Lived,
     MemoryCase,
     Observe,
     Parallel,
     Prepare,
-    RefusedExecutes,
     Register,
 )
 
@@ -42,7 +42,7 @@ def cycles(case: MemoryCase) -> int:
     """How often, at least once, a case does what `PLAIN` does once; each round is a cycle."""
     rounds = others = 0
     for step in case.steps:
-        if isinstance(step, Churn | Lived | RefusedExecutes):
+        if isinstance(step, Churn | Lived | Executes):
             rounds += step.rounds
         elif isinstance(step, FailedAllocation):
             rounds += _LIVES + step.rounds

@@ -14,10 +14,10 @@ from pytest_qnn.qnn.cases.case import (
     Binding,
     Descriptor,
     Execute,
+    Executes,
     MemoryCase,
     Message,
     Parallel,
-    RefusedExecutes,
     Register,
 )
 from pytest_qnn.qnn.cases.lives import Spent
@@ -58,7 +58,7 @@ def _check_step(where: str, step: Any) -> None:
     elif isinstance(step, Register):
         for descriptor in step.descriptors:
             _check_descriptor(where, descriptor)
-    elif isinstance(step, Execute | RefusedExecutes):
+    elif isinstance(step, Execute | Executes):
         for binding in step.bindings:
             _check_binding(where, binding)
 

@@ -16,7 +16,7 @@ from pytest_qnn.qnn.reproduce.text import NotWritten, literal
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.probes import _ONCE, Batch
 from pytest_qnn.qnn.runner.run import _session
-from pytest_qnn.qnn.runner.series.refused_executes import bound
+from pytest_qnn.qnn.runner.series.executes import bound
 from pytest_qnn.qnn.runner.state import NeverMade, Skip, State
 from pytest_qnn.qnn.trace import FirstCounts, GrowthCounts, StepSeen
 
@@ -212,22 +212,22 @@ def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
     return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
 
 
-def refused_executes(recorder: Recorder, step: case.RefusedExecutes, state: State) -> StepSeen:
+def executes(recorder: Recorder, step: case.Executes, state: State) -> StepSeen:
     """The same; the tensors are written once, as the case's client does it."""
     try:
-        run, refused = bound(state, step)
+        run, execute = bound(state, step)
     except Skip as reason:
         return StepSeen(skipped=str(reason), lacking=isinstance(reason, NeverMade))
     lines = recorder.lines()
     begin = len(lines)
     try:
-        if refused.once() is not None:
-            raise NotWritten("a reference does not refuse what is repeated")
+        if execute.once() is not None:
+            raise NotWritten("a reference does not do what is repeated as it has to")
     finally:
         run.release()
     call = next(at for at in range(begin, len(lines)) if lines[at].startswith("CALL("))
     _in_turns(recorder, call, step.rounds)
-    return StepSeen(code=refused.code, counts=GrowthCounts(rounds=step.rounds))
+    return StepSeen(code=execute.code, counts=GrowthCounts(rounds=step.rounds))
 
 
 def _in_turns(recorder: Recorder, begin: int, rounds: int) -> None:

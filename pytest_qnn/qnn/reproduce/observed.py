@@ -135,7 +135,7 @@ def _of_step(
     if isinstance(step, case.Execute) and step.freed:
         yield from _freed(step, seen)
         return
-    if seen.calls and not isinstance(step, case.Churn | case.RefusedExecutes | case.ContextWithCallback):
+    if seen.calls and not isinstance(step, case.Churn | case.Executes | case.ContextWithCallback):
         for position, (_, code) in enumerate(seen.calls):
             yield f"call:{position}", code
     elif seen.code is not None:

@@ -26,7 +26,7 @@ from pytest_qnn.qnn.runner.client import _OPTIONAL
 from pytest_qnn.qnn.runner.graphs import GUARD
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, State
 
-_EXECUTES: Final = (case.Execute, case.RefusedExecutes)
+_EXECUTES: Final = (case.Execute, case.Executes)
 """Steps with memory of the client's behind each tensor of a graph."""
 MOST_CALLS: Final = 600
 BEHIND: Final = 64

@@ -12,13 +12,7 @@ from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reproduce.arguments import arguments_of
-from pytest_qnn.qnn.reproduce.client_steps import (
-    BEHIND,
-    NOT_WRITTEN,
-    refused_executes,
-    repeated,
-    whole_session,
-)
+from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN, executes, repeated, whole_session
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.refused.life import refused
 from pytest_qnn.qnn.reproduce.spy import SpyInterface, SpyRpcmem
@@ -102,8 +96,8 @@ class _Run:
         recorder = self._recorder
         if isinstance(step, case.Churn):
             seen = repeated(recorder, step, state)
-        elif isinstance(step, case.RefusedExecutes):
-            seen = refused_executes(recorder, step, state)
+        elif isinstance(step, case.Executes):
+            seen = executes(recorder, step, state)
         elif isinstance(step, case.WholeSession):
             seen = whole_session(recorder, step, state)
         elif isinstance(step, case.FailedAllocation):

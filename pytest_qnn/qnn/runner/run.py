@@ -62,13 +62,13 @@ from pytest_qnn.qnn.runner.misuses import handles as handles_misused
 from pytest_qnn.qnn.runner.probes import GIVEN_BACK, Found, grown
 from pytest_qnn.qnn.runner.release import release
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
-from pytest_qnn.qnn.runner.series import failed_allocations, histories, lived, logs, refused_executes, threads
+from pytest_qnn.qnn.runner.series import executes, failed_allocations, histories, lived, logs, threads
 from pytest_qnn.qnn.runner.state import Executed, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import FirstCounts, GrowthCounts, MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
     *(arguments, asynchronous, binaries, buffers, failed_allocations, graphs, handles_misused, lived, logs),
-    *(pieces, probes, refused_executes, registrations, sections, threads),
+    *(executes, pieces, probes, registrations, sections, threads),
 )
 """The modules whose handlers are entered by their import."""
 

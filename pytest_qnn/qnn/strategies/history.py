@@ -218,6 +218,7 @@ WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
 FIRST_OF_ALL: Final[dict[str, str]] = {
     "QLEAK-06": "it measures what a process keeps of its first session",
     "QLEAK-07": "it measures the growth of a process over rounds of its own",
+    "QLEAK-08": "it measures the growth of a process over rounds of its own",
 }
 """The same of rules before whose cases nothing may be, and which need not ask `without`."""
 

@@ -346,9 +346,10 @@ TOLD: Mapping[type, Told] = {
         },
         {"bindings": _bindings},
     ),
-    steps.RefusedExecutes: Told(
-        "{rounds} times QnnGraph_execute of {graph}, to be refused, with for its tensors: {bindings}",
-        values={"bindings": _bindings},
+    steps.Executes: Told(
+        "{rounds} times QnnGraph_execute of {graph}, with for its tensors: {bindings}",
+        {"refused": lambda _: "each is to be refused"},
+        {"bindings": _bindings},
     ),
     steps.Observe: Told(
         "The suite counts file descriptors and mappings of the process",

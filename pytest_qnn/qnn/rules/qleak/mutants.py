@@ -207,3 +207,46 @@ class _KeepsFence(ReferenceBackend):
         super().close()
         while self.fences:
             os.close(self.fences.pop())
+
+
+@faulty_backend("leak-executes", "Each execute keeps 8 KiB.", "QLEAK-08")
+class _LeaksPerExecute(_Grave):
+    def graph_execute(self, *arguments: Any) -> None:
+        self.leak()
+        super().graph_execute(*arguments)
+
+
+@faulty_backend("leak-sixteenth-execute", "Each sixteenth execute that succeeds keeps 128 KiB.", "QLEAK-08")
+class _LeaksNowAndThen(_Grave):
+    """Results are kept in pieces of sixteen, which are never given back."""
+
+    done = 0
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        super().carry_out(graph, sources, sinks)
+        self.done += 1
+        if self.done % 16 == 0:
+            for _ in range(16):
+                self.leak()
+
+
+@faulty_backend("leak-execute-pins", "Each execute with registered memory keeps a descriptor.", "QLEAK-08")
+class _KeepsPins(ReferenceBackend):
+    """The memory is held while the graph computes, by a descriptor of its own."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.pins: list[int] = []
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        if any(each.registration is not None for each in (*sources, *sinks)):
+            try:
+                self.pins.append(os.eventfd(0, os.EFD_CLOEXEC))
+            except OSError:
+                raise QnnError(Error.COMMON_ERROR_MEM_ALLOC) from None
+        super().carry_out(graph, sources, sinks)
+
+    def close(self) -> None:
+        super().close()
+        while self.pins:
+            os.close(self.pins.pop())

@@ -1,7 +1,8 @@
-"""The step `RefusedExecutes`, and the rule whose step it is (QLEAK-07)."""
+"""The step `Executes`, and the rules whose step it is (QLEAK-07 and QLEAK-08)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from case_mutations import refusal
 from hypothesis import given, settings
 
+from pytest_qnn.core.engine import judge_with_owners
+from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge
-from pytest_qnn.core.verdict import Measured, Unsupported
+from pytest_qnn.core.verdict import FailedCall, Measured, Outcome, Unsupported
+from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
@@ -22,9 +26,9 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    Executes,
     MemoryCase,
     Prepare,
-    RefusedExecutes,
     Register,
 )
 from pytest_qnn.qnn.cases.plain import cycles
@@ -32,17 +36,21 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.qnn.rules.qleak.executes import qleak_07, refused_executes
+from pytest_qnn.qnn.rules.qleak.executes import executes, qleak_07, qleak_08, refused_executes
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.strategies.graphs import Cases
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
+from pytest_qnn.rules import catalogue
 
 WARM_UP = 20
 GRAPH = (ContextCreate("c0"), Prepare("g0", "c0"))
 NO_HANDLE = (Binding("handle", NULL), Binding(), Binding())
 ENDED = (Alloc("b0", 8), Register("c0", (Descriptor("b0", (8,)),), ("h0",)), Deregister(("h0",)))
 DEAD_OUTPUT = (Binding(), Binding(), Binding("handle", "h0"))
+LIVE_OUTPUT = DEAD_OUTPUT
+ALL_RAW = (Binding(seed=1), Binding(seed=2), Binding())
 ALL = (502, 1101, 1102)
 """Property keys: handles of tensors, memory, and that of ION."""
 
@@ -82,6 +90,21 @@ class _SucceedsSoon(_SucceedsAtLast):
     succeeds = 1
 
 
+class _FailsAtLast(_Counts):
+    """The execute with this number finds no memory."""
+
+    fails = WARM_UP + 5
+
+    def graph_execute(self, graph: int | None, inputs: Any, *rest: Any) -> None:
+        super().graph_execute(graph, inputs, *rest)
+        if self.executes == self.fails:
+            raise QnnError(1002)
+
+
+class _FailsSoon(_FailsAtLast):
+    fails = 1
+
+
 class _Denies(ReferenceBackend):
     def graph_execute(self, *arguments: Any) -> None:
         del arguments
@@ -110,7 +133,7 @@ def test_every_round_is_refused_and_the_reference_keeps_nothing(
     before: tuple[AnyStep, ...], bindings: tuple[Binding, ...]
 ) -> None:
     backend = _Counts()
-    seen = run(*GRAPH, *before, RefusedExecutes("g0", bindings, 150), backend=backend).steps[-1]
+    seen = run(*GRAPH, *before, Executes("g0", bindings, 150, refused=True), backend=backend).steps[-1]
     assert (seen.code, seen.calls, seen.skipped) == (6004, (), "")
     counts = seen.counted(GrowthCounts)
     assert (counts.rounds, counts.fds, counts.mappings) == (150, 0, 0)
@@ -126,7 +149,7 @@ def test_every_round_is_refused_and_the_reference_keeps_nothing(
 def test_an_execute_that_succeeds_is_the_last(
     backend: _SucceedsAtLast, executes: int, counts: GrowthCounts | None
 ) -> None:
-    case = MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, 30)))
+    case = MemoryCase((*GRAPH, Executes("g0", NO_HANDLE, 30, refused=True)))
     trace = run(*case.steps, backend=backend)
     seen = trace.steps[-1]
     assert (seen.code, seen.calls, seen.counts) == (0, (("graphExecute", 0),), counts)
@@ -134,29 +157,88 @@ def test_an_execute_that_succeeds_is_the_last(
     assert qleak_07(case, trace).count == 0
 
 
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(
+    ("before", "bindings"), [((), ALL_RAW), (ENDED[:2], LIVE_OUTPUT)], ids=["raw", "registered"]
+)
+def test_every_round_succeeds_and_the_reference_keeps_nothing(
+    before: tuple[AnyStep, ...], bindings: tuple[Binding, ...]
+) -> None:
+    backend = _Counts()
+    seen = run(*GRAPH, *before, Executes("g0", bindings, 150), backend=backend).steps[-1]
+    assert (seen.code, seen.calls, seen.skipped) == (0, (), "")
+    counts = seen.counted(GrowthCounts)
+    assert (counts.rounds, counts.fds, counts.mappings) == (150, 0, 0)
+    assert backend.executes >= WARM_UP + 150
+
+
+@pytest.mark.parametrize(
+    ("backend", "executes", "after"),
+    [(_FailsAtLast(), WARM_UP + 5, 4), (_FailsSoon(), 1, 0)],
+    ids=["measured", "first"],
+)
+def test_an_execute_that_fails_is_the_last_and_is_told(
+    backend: _FailsAtLast, executes: int, after: int
+) -> None:
+    case = MemoryCase((*GRAPH, Executes("g0", ALL_RAW, 30)))
+    trace = run(*case.steps, backend=backend)
+    assert backend.executes == executes
+    with pytest.raises(FailedCall, match=f"1002 QNN_COMMON_ERROR_MEM_ALLOC after {after}") as told:
+        qleak_08(case, trace)
+    assert told.value.call == "graphExecute"
+
+
+def test_each_rule_looks_at_its_own_executes_only() -> None:
+    grown = StepSeen(counts=GrowthCounts(300, fds=300))
+    trace = MemoryTrace(steps=(grown,), facts=facts())
+    succeeding = MemoryCase((Executes("g0", ALL_RAW, 300),))
+    refused = MemoryCase((Executes("g0", NO_HANDLE, 300, refused=True),))
+    assert qleak_07(succeeding, trace).count == qleak_08(refused, trace).count == 0
+    with pytest.raises(Measured):
+        qleak_08(succeeding, trace)
+    with pytest.raises(Measured):
+        qleak_07(refused, trace)
+
+
+def test_executes_of_registered_memory_are_among_those_that_succeed() -> None:
+    kinds = {case.steps[-1].bindings for case in drawn(facts(*ALL), executes)}  # type: ignore[union-attr]
+    handles = {tuple(each.handle for each in bindings if each.kind == "handle") for bindings in kinds}
+    assert handles == {(), ("h0",)}
+    assert {len(case.steps) for case in drawn(facts(), executes)} == {4}
+
+
+@pytest.mark.usefixtures("frozen")
+def test_what_every_execute_leaves_is_no_finding_about_those_that_are_refused() -> None:
+    rules = catalogue()
+    with closing(opened(table()["leak-executes"], PLACES["memory"][0])) as target:
+        found = judge_with_owners(rules["QLEAK-07"], target, PROFILES["quick"], 1, rules.__getitem__)
+    assert (found.verdict.outcome, found.verdict.blocked_by) == (Outcome.INCONCLUSIVE, ("QLEAK-08",))
+    assert [(each.rule, each.outcome) for each in found.handed_over] == [("QLEAK-08", Outcome.FAIL)]
+
+
 def test_without_a_graph_or_a_session_it_is_skipped() -> None:
-    without = run(ContextCreate("c0"), RefusedExecutes("g0", NO_HANDLE)).steps[-1]
+    without = run(ContextCreate("c0"), Executes("g0", NO_HANDLE)).steps[-1]
     assert (without.lacking, without.code) == (True, None)
-    closed = run(RefusedExecutes("g0", NO_HANDLE), backend=_NoBackend()).steps[-1]
+    closed = run(Executes("g0", NO_HANDLE), backend=_NoBackend()).steps[-1]
     assert "no session" in closed.skipped
 
 
 def test_its_rounds_and_its_bindings_have_bounds_and_count() -> None:
-    assert refusal(MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, rounds=1 << 20))))
-    assert refusal(MemoryCase((*GRAPH, RefusedExecutes("g0", (Binding(mem_type=1),)))))
-    assert not refusal(MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE))))
-    assert cycles(MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, 70)))) > 70
+    assert refusal(MemoryCase((*GRAPH, Executes("g0", NO_HANDLE, rounds=1 << 20))))
+    assert refusal(MemoryCase((*GRAPH, Executes("g0", (Binding(mem_type=1),)))))
+    assert not refusal(MemoryCase((*GRAPH, Executes("g0", NO_HANDLE))))
+    assert cycles(MemoryCase((*GRAPH, Executes("g0", NO_HANDLE, 70)))) > 70
 
 
 def test_what_is_refused_as_not_supported_is_not_judged() -> None:
-    case = MemoryCase((*GRAPH, RefusedExecutes("g0", NO_HANDLE, 100)))
+    case = MemoryCase((*GRAPH, Executes("g0", NO_HANDLE, 100, refused=True)))
     with pytest.raises(Unsupported, match="graphExecute answers 1000"):
         qleak_07(case, run(*case.steps, backend=_Denies()))
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_only_growth_beyond_the_bound_is_told(more: int) -> None:
-    case = MemoryCase((RefusedExecutes("g0", NO_HANDLE, 300),))
+    case = MemoryCase((Executes("g0", NO_HANDLE, 300, refused=True),))
     seen = StepSeen(code=6004, counts=GrowthCounts(300, fds=4 + more))
     trace = MemoryTrace(steps=(seen,), facts=facts())
     if more:
@@ -167,16 +249,18 @@ def test_only_growth_beyond_the_bound_is_told(more: int) -> None:
 
 
 def test_few_rounds_prove_nothing() -> None:
-    case = MemoryCase((RefusedExecutes("g0", NO_HANDLE, 300),))
+    case = MemoryCase((Executes("g0", NO_HANDLE, 300, refused=True),))
     seen = StepSeen(code=6004, counts=GrowthCounts(99))
     assert qleak_07(case, MemoryTrace(steps=(seen,), facts=facts())).count == 0
 
 
-def drawn(known: MemoryFacts) -> list[MemoryCase]:
+def drawn(
+    known: MemoryFacts, strategy: Callable[[MemoryFacts], Cases] = refused_executes
+) -> list[MemoryCase]:
     found: list[MemoryCase] = []
 
     @settings(max_examples=60, database=None, derandomize=True)
-    @given(refused_executes(known))
+    @given(strategy(known))
     def draw(case: MemoryCase) -> None:
         found.append(case)
 
@@ -187,7 +271,7 @@ def drawn(known: MemoryFacts) -> list[MemoryCase]:
 def bad(case: MemoryCase) -> Binding:
     """The one binding of a case's rounds that is no raw memory; the execute before them has the same."""
     *_, one, many = case.steps
-    assert isinstance(many, RefusedExecutes)
+    assert isinstance(many, Executes)
     assert one == Execute(many.graph, many.bindings)
     (found,) = (each for each in many.bindings if each.kind == "handle")
     return found
@@ -209,7 +293,9 @@ def test_where_nothing_can_be_executed_there_is_nothing_to_judge() -> None:
     with pytest.raises(NothingToJudge, match="operator"):
         refused_executes(facts(operators=()))
     with pytest.raises(NothingToJudge, match="311"):
-        refused_executes(MemoryFacts(capabilities={311: 1000}, operators=facts().operators))
+        executes(MemoryFacts(capabilities={311: 1000}, operators=facts().operators))
+    with pytest.raises(NothingToJudge, match="leave something behind, too"):
+        refused_executes(facts(executes_grow=True))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""The step `RefusedExecutes`: the same execute many times, refused each time, measured."""
+"""The step `Executes`: the same execute many times, measured."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from pytest_qnn.qnn.cases.case import Execute, RefusedExecutes
+from pytest_qnn.qnn.cases.case import Execute, Executes
 from pytest_qnn.qnn.runner.graphs import Run
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.probes import Found, measured
@@ -16,7 +16,7 @@ _EXECUTE = "graphExecute"
 
 
 @dataclasses.dataclass
-class Refused:
+class Repeated:
     """An execute that is made again and again, with the memory that is behind its tensors.
 
     Attributes:
@@ -27,16 +27,18 @@ class Refused:
     graph: int | None
     given: tuple[Any, ...]
     """The arrays of tensors with their lengths."""
+    refused: bool
+    """As in `Executes`."""
     code: int = 0
 
     def once(self) -> Found | None:
-        """One call; given back where it succeeds."""
+        """One call; given back where it does not give what it has to."""
         state = self.state
         self.code = state.client.call(_EXECUTE, self.graph, *self.given, state.session.profile, None)
-        return (_EXECUTE, self.code) if self.code == 0 else None
+        return (_EXECUTE, self.code) if (self.code != 0) is not self.refused else None
 
 
-def bound(state: State, step: RefusedExecutes) -> tuple[Run, Refused]:
+def bound(state: State, step: Executes) -> tuple[Run, Repeated]:
     """The step's execute; the run holds the memory, until it is released.
 
     Raises:
@@ -51,18 +53,18 @@ def bound(state: State, step: RefusedExecutes) -> tuple[Run, Refused]:
     except BaseException:
         run.release()
         raise
-    return run, Refused(state, graph, given)
+    return run, Repeated(state, graph, given, step.refused)
 
 
-@handles(RefusedExecutes)
-def refused_executes(state: State, step: RefusedExecutes) -> StepSeen:
+@handles(Executes)
+def executes(state: State, step: Executes) -> StepSeen:
     """The growth of the process.
 
-    ``code``: of the last refusal, or 0 where an execute succeeded, which is in ``calls`` then.
+    ``code``: of the last call. Where it is not what it has to be, it is in ``calls``, too.
     """
-    run, refused = bound(state, step)
+    run, repeated = bound(state, step)
     try:
-        found, counts = measured(refused.once, step.rounds)
+        found, counts = measured(repeated.once, step.rounds)
     finally:
         run.release()
-    return StepSeen(code=refused.code, calls=() if found is None else (found,), counts=counts)
+    return StepSeen(code=repeated.code, calls=() if found is None else (found,), counts=counts)
