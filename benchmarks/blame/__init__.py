@@ -226,7 +226,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "DYN-03",
         "a result whose shape depends on data is written as long as the operands are, beyond its memory",
     ),
-    "rpc-short": ("RPC-05 RPC-09 RPC-10 RPC-14", "only the first page can be written, whoever writes"),
+    "rpc-short": (
+        "RPC-05 RPC-09 RPC-10 RPC-14 SHB-07",
+        "only the first page can be written, whoever writes",
+    ),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
     "runtime-hides-kernels": ("PART-16", "the plan before an application is not shown as that behind it"),
     "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
@@ -274,6 +277,13 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "keeps-old-shapes": ("DYN-03", "shapes of outputs are not set at each invoke"),
     "writes-terminal-outputs": ("PART-10", "not all outputs that are given are written"),
     "reg-lazy-map": ("EXT-09", "what cannot be mapped is no DMA buffer either"),
+    "cap-any-environment": ("IF-14", "an environment with NULL in it is one of those that succeed"),
+    "graph-one-per-context": ("IF-14", "of a second graph NULL for the result has the code of that, too"),
+    "graph-refused": ("IF-14", "NULL for the result has the code of names, too"),
+    "if-zero-handle": ("IF-14", "NULL for configurations is refused where the handle is taken for none"),
+    "log-deadlock": ("IF-11", "with a log every execute fails, of one thread too"),
+    "section-any-handle": ("IF-14", "NULL for a section's memory is a handle that is unknown, too"),
+    "shared-ascending": ("REG-02", "a handle stands for another one's memory, and ends that"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 
