@@ -312,6 +312,10 @@ FALSE: dict[str, tuple[str, str]] = {
         "DOM-01 ERR-01 ERR-02",
         "it changes shapes and axes that are constants, so that nodes of the CPU cannot be prepared",
     ),
+    "section-size-untold": (
+        "MSC-04",
+        "where no size is told no section is asked for, and so its refusal is not seen",
+    ),
 }
 """Accusations that are wrong, and how they came about."""
 
