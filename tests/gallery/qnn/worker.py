@@ -19,6 +19,7 @@ _MODULES = (
     "buffers",
     "calls",
     "codes",
+    "executes",
     "external",
     "handles",
     "memory",
