@@ -2,23 +2,79 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import os
 import threading
 import time
 from typing import Any
 
 from pytest_qnn.qnn.reference import mapping
+from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import Binding, Graph
 from tests.gallery.qnn.oddity import Odd, odd
 
 _USED = 4096
 """Bytes of the page and of the block that an execute uses."""
+_RESULTS, _RESULT = 64, 4096
+"""How many results of a graph are kept, and bytes of the buffer of each."""
+_OPENS = (1, 33)
+"""The executes of a backend that open a descriptor."""
 _ROOM = 16 << 10
 _GROWS = {1: _ROOM, 4: _ROOM << 1, 8: _ROOM << 2, 16: _ROOM << 3, 32: _ROOM << 4, 64: _ROOM << 5}
 """By number of the execute: bytes of scratch memory from it on."""
 _LATER = 0.004
 """Seconds until a batch is given back."""
+
+
+@odd(
+    "last-results-in-a-ring",
+    "a graph keeps its last 64 results, 4 KiB each; a backend's 1st and 33rd execute open a descriptor",
+    source="legal-choices.md: a bounded pool that is kept is no leak, and one of 64 entries is none",
+    seen="4 KiB more after each of the first 64 executes of a graph, and two descriptors until backendFree",
+    tried_by="EXE-01 EXE-09 QMG-12 QLEAK-07 QLEAK-08",
+)
+class LastResultsInARing(Odd):
+    def __init__(self) -> None:
+        self._rings: dict[Graph, collections.deque[bytearray]] = {}
+        self._opened: list[int] = []
+        self._executes = 0
+        super().__init__()
+
+    def compute(self, graph: Graph, values: dict[int, Stored]) -> None:
+        super().compute(graph, values)
+        self._executes += 1
+        if self._executes in _OPENS:
+            self._open()
+        ring = self._rings.setdefault(graph, collections.deque())
+        kept = ring.popleft() if len(ring) == _RESULTS else bytearray(_RESULT)
+        result = values[next(iter(graph.outputs))][:_RESULT]
+        kept[: len(result)] = result.tobytes()
+        ring.append(kept)
+        self.meet()
+
+    def _open(self) -> None:
+        with contextlib.suppress(OSError):  # it does without
+            self._opened.append(os.open(os.devnull, os.O_RDONLY))
+
+    def _close(self) -> None:
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def release_buffers(self, graph: Graph) -> None:
+        self._rings.pop(graph, None)
+        super().release_buffers(graph)
+
+    def backend_free(self, backend: int | None) -> None:
+        super().backend_free(backend)
+        if not self.backends:
+            self._close()
+
+    def close(self) -> None:
+        self._close()
+        self._rings.clear()
+        super().close()
 
 
 @odd(
