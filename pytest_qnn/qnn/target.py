@@ -108,8 +108,8 @@ class MemoryTarget(OpenTarget):
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
         """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
-        ordinary = controls(case, memory_types(self.facts), died=died)
-        return of_executes(of_refusals(ordinary, case, died=died), case)
+        types = memory_types(self.facts)
+        return of_executes(of_refusals(controls(case, types, died=died), case, died=died), case, types)
 
     def around(self, facts: Any, case: Any, call: str = "") -> MemoryFacts:
         """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""

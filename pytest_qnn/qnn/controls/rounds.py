@@ -1,31 +1,72 @@
-"""The control of what refused executes leave behind: as many executes of the same graph that succeed."""
+"""Controls of what refused executes leave behind: as many executes of the same graph that succeed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from pytest_qnn.core.target import Control
 from pytest_qnn.core.verdict import Measured
-from pytest_qnn.qnn.cases.case import ContextCreate, Executes, MemoryCase
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    Descriptor,
+    Executes,
+    MemoryCase,
+    Prepare,
+    Register,
+)
 from pytest_qnn.qnn.cases.lives import Alive
+from pytest_qnn.qnn.cases.sizes import nbytes, pages
 from pytest_qnn.qnn.controls.binaries import executed
 from pytest_qnn.qnn.facts import MemoryFacts
 
 
-def of_executes(controls: Iterable[Control], case: MemoryCase) -> Iterator[Control]:
-    """The controls of a case; before them, of its refused executes, those that succeed."""
+def of_executes(controls: Iterable[Control], case: MemoryCase, types: Sequence[int]) -> Iterator[Control]:
+    """The controls of a case; before them, of its refused executes, those that succeed.
+
+    First with raw memory, then with a handle that lives in the place of each that does not.
+
+    Args:
+        controls: those of any other kind.
+        case: in which something was wrong.
+        types: Qnn_MemType_t of the memory that the target takes.
+    """
     alive = Alive()
     for step in case.steps:
         made = alive.prepared.get(step.graph) if isinstance(step, Executes) and step.refused else None
         if isinstance(step, Executes) and made is not None:
             plain = msgspec.structs.replace(made, graph="g0", context="c0")
-            many = Executes("g0", executed(plain).bindings, step.rounds)
-            steps = (ContextCreate("c0"), plain, executed(plain), many)
-            yield Control(MemoryCase(steps), ("QLEAK-08",), explains=(Measured,))
+            for steps in (_raw(plain, step), *_with_handles(plain, step, alive, types)):
+                yield Control(MemoryCase(steps), ("QLEAK-08",), explains=(Measured,))
         alive.follow(step)
     yield from controls
+
+
+def _raw(plain: Prepare, refused: Executes) -> tuple[AnyStep, ...]:
+    execute = executed(plain)
+    return ContextCreate("c0"), plain, execute, Executes("g0", execute.bindings, refused.rounds)
+
+
+def _with_handles(
+    plain: Prepare, refused: Executes, alive: Alive, types: Sequence[int]
+) -> Iterator[tuple[AnyStep, ...]]:
+    for position, binding in enumerate(refused.bindings):
+        bindings = list(executed(plain).bindings)
+        if binding.kind != "handle" or position >= len(bindings):
+            continue
+        known = alive.registered.get(binding.handle)
+        for mem_type in (known.descriptor.mem_type,) if known is not None else types[:1]:
+            described = Descriptor("b0", plain.shape, plain.dtype, mem_type)
+            bindings[position] = Binding("handle", "h0")
+            yield (
+                *(ContextCreate("c0"), plain, Alloc("b0", pages(nbytes(plain.shape, plain.dtype)))),
+                *(Register("c0", (described,), ("h0",)), executed(plain)),
+                Executes("g0", tuple(bindings), refused.rounds),
+            )
 
 
 def around_executes(facts: MemoryFacts, case: MemoryCase) -> MemoryFacts:

@@ -193,7 +193,7 @@ def measured(once: Callable[[], Found | None], rounds: int) -> tuple[Found | Non
     if found is not None:
         return found, None
     started = time.monotonic()
-    found, counts = grown(once, rounds)
+    found, counts = grown(once, rounds, given_back=0.0)
     # A leak is what grows again: a pool may take more rounds to fill than warm the target up. Descriptors,
     # mappings and malloc's blocks are counted exactly, once more; resident memory is filled by a worker that
     # has still to do, to a height that no warm-up reaches.
@@ -201,9 +201,11 @@ def measured(once: Callable[[], Found | None], rounds: int) -> tuple[Found | Non
         growth = beyond(counts)
         if found is not None or growth is None or (looked and growth.what != RESIDENT):
             break
-        if time.monotonic() - started > _SECONDS / 2:
+        elapsed = time.monotonic() - started
+        if looked and elapsed > _SECONDS / 2:
             break
-        found, counts = grown(once, rounds)
+        # Of a slow target too: whatever fills up in the first look has had as long as this.
+        found, counts = grown(once, rounds, max(_SECONDS - elapsed, _SECONDS / 2))
     return found, counts if found is None else GrowthCounts(counts.rounds)
 
 

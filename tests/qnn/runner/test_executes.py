@@ -23,6 +23,7 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
     ContextCreate,
+    ContextFromBinary,
     Deregister,
     Descriptor,
     Execute,
@@ -174,16 +175,16 @@ def test_every_round_succeeds_and_the_reference_keeps_nothing(
 
 @pytest.mark.parametrize(
     ("backend", "executes", "after"),
-    [(_FailsAtLast(), WARM_UP + 5, 4), (_FailsSoon(), 1, 0)],
+    [(_FailsAtLast(), WARM_UP + 5, "after 4"), (_FailsSoon(), 1, "before any is measured")],
     ids=["measured", "first"],
 )
 def test_an_execute_that_fails_is_the_last_and_is_told(
-    backend: _FailsAtLast, executes: int, after: int
+    backend: _FailsAtLast, executes: int, after: str
 ) -> None:
     case = MemoryCase((*GRAPH, Executes("g0", ALL_RAW, 30)))
     trace = run(*case.steps, backend=backend)
     assert backend.executes == executes
-    with pytest.raises(FailedCall, match=f"1002 QNN_COMMON_ERROR_MEM_ALLOC after {after}") as told:
+    with pytest.raises(FailedCall, match=f"1002 QNN_COMMON_ERROR_MEM_ALLOC {after}") as told:
         qleak_08(case, trace)
     assert told.value.call == "graphExecute"
 
@@ -204,7 +205,18 @@ def test_executes_of_registered_memory_are_among_those_that_succeed() -> None:
     kinds = {case.steps[-1].bindings for case in drawn(facts(*ALL), executes)}  # type: ignore[union-attr]
     handles = {tuple(each.handle for each in bindings if each.kind == "handle") for bindings in kinds}
     assert handles == {(), ("h0",)}
-    assert {len(case.steps) for case in drawn(facts(), executes)} == {4}
+    custom = drawn(facts(502, 1101, 1103, backend_id=6), executes)
+    registered = [step for case in custom for step in case.steps if isinstance(step, Register)]
+    assert {each.offset for step in registered for each in step.descriptors} == {0, 64}
+
+
+def test_graphs_are_composed_alone_or_second_or_come_out_of_a_binary() -> None:
+    found = drawn(facts(*ALL, 202), executes)
+    loads = [case for case in found if any(isinstance(step, ContextFromBinary) for step in case.steps)]
+    assert 0 < len(loads) < len(found)
+    assert {sum(isinstance(step, Prepare) for step in case.steps) for case in found} == {1, 2}
+    steps = [step for case in drawn(facts(*ALL), executes) for step in case.steps]
+    assert not [step for step in steps if isinstance(step, ContextFromBinary)]
 
 
 @pytest.mark.usefixtures("frozen")
