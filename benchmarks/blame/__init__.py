@@ -287,7 +287,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "if-zero-handle": ("IF-14", "NULL for configurations is refused where the handle is taken for none"),
     "log-deadlock": ("IF-11", "with a log every execute fails, of one thread too"),
     "section-any-handle": ("IF-14", "NULL for a section's memory is a handle that is unknown, too"),
-    "shared-ascending": ("REG-02", "a handle stands for another one's memory, and ends that"),
+    "shared-ascending": ("REG-02", "a handle is that of another one's memory, and ends that"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 
@@ -314,7 +314,7 @@ FALSE: dict[str, tuple[str, str]] = {
     ),
     "section-size-untold": (
         "MSC-04",
-        "where no size is told no section is asked for, and so its refusal is not seen",
+        "without a size no section is asked for, and so its refusal is not seen",
     ),
 }
 """Accusations that are wrong, and how they came about."""
