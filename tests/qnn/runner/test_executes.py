@@ -219,6 +219,7 @@ def test_graphs_are_composed_alone_or_second_or_come_out_of_a_binary() -> None:
     assert not [step for step in steps if isinstance(step, ContextFromBinary)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("frozen")
 def test_what_every_execute_leaves_is_no_finding_about_those_that_are_refused() -> None:
     rules = catalogue()
