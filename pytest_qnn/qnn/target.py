@@ -107,12 +107,12 @@ class MemoryTarget(OpenTarget):
         return one_call(case, step)
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
+        """See `pytest_qnn.qnn.controls.calls`; of what is refused, `refusals` and `rounds` beside it."""
         types = memory_types(self.facts)
         return of_executes(of_refusals(controls(case, types, died=died), case, died=died), case, types)
 
     def around(self, facts: Any, case: Any, call: str = "") -> MemoryFacts:
-        """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
+        """See `pytest_qnn.qnn.controls.calls`; of what is refused, `refusals` and `rounds` beside it."""
         known = around_executes(facts, case)
         return known if known is not facts else around(around_call(facts, case, call), case)
 

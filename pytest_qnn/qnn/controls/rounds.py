@@ -9,7 +9,6 @@ import msgspec
 from pytest_qnn.core.target import Control
 from pytest_qnn.core.verdict import Measured
 from pytest_qnn.qnn.cases.case import (
-    Alloc,
     AnyStep,
     Binding,
     ContextCreate,
@@ -17,23 +16,22 @@ from pytest_qnn.qnn.cases.case import (
     Executes,
     MemoryCase,
     Prepare,
-    Register,
 )
 from pytest_qnn.qnn.cases.lives import Alive
-from pytest_qnn.qnn.cases.sizes import nbytes, pages
 from pytest_qnn.qnn.controls.binaries import executed
+from pytest_qnn.qnn.controls.registrations import registration
 from pytest_qnn.qnn.facts import MemoryFacts
 
 
 def of_executes(controls: Iterable[Control], case: MemoryCase, types: Sequence[int]) -> Iterator[Control]:
     """The controls of a case; before them, of its refused executes, those that succeed.
 
-    First with raw memory, then with a handle that lives in the place of each that does not.
+    First with raw memory, then with a valid handle in the place of each that is not.
 
     Args:
         controls: those of any other kind.
         case: in which something was wrong.
-        types: Qnn_MemType_t of the memory that the target takes.
+        types: Qnn_MemType_t of the memory that the target takes, at least one.
     """
     alive = Alive()
     for step in case.steps:
@@ -54,19 +52,16 @@ def _raw(plain: Prepare, refused: Executes) -> tuple[AnyStep, ...]:
 def _with_handles(
     plain: Prepare, refused: Executes, alive: Alive, types: Sequence[int]
 ) -> Iterator[tuple[AnyStep, ...]]:
-    for position, binding in enumerate(refused.bindings):
-        bindings = list(executed(plain).bindings)
-        if binding.kind != "handle" or position >= len(bindings):
+    plainest = executed(plain)
+    for position, binding in enumerate(refused.bindings[: len(plainest.bindings)]):
+        if binding.kind != "handle":
             continue
         known = alive.registered.get(binding.handle)
-        for mem_type in (known.descriptor.mem_type,) if known is not None else types[:1]:
-            described = Descriptor("b0", plain.shape, plain.dtype, mem_type)
-            bindings[position] = Binding("handle", "h0")
-            yield (
-                *(ContextCreate("c0"), plain, Alloc("b0", pages(nbytes(plain.shape, plain.dtype)))),
-                *(Register("c0", (described,), ("h0",)), executed(plain)),
-                Executes("g0", tuple(bindings), refused.rounds),
-            )
+        mem_type = types[0] if known is None else known.descriptor.mem_type
+        bindings = list(plainest.bindings)
+        bindings[position] = Binding("handle", "h0")
+        memory = registration(Descriptor("b0", plain.shape, plain.dtype, mem_type))
+        yield (*memory, plain, plainest, Executes("g0", tuple(bindings), refused.rounds))
 
 
 def around_executes(facts: MemoryFacts, case: MemoryCase) -> MemoryFacts:

@@ -185,7 +185,7 @@ def churn(state: State, step: Churn) -> StepSeen:
 
 
 def measured(once: Callable[[], Found | None], rounds: int) -> tuple[Found | None, GrowthCounts | None]:
-    """As `grown`, behind a few rounds that warm the target up; what resident memory does is looked at again.
+    """As `grown`, behind a few rounds that warm the target up; what has grown is measured again.
 
     Without counts: a call gave another code than it had to before anything was measured.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -33,11 +34,14 @@ from pytest_qnn.qnn.cases.case import (
     Register,
 )
 from pytest_qnn.qnn.cases.plain import cycles
+from pytest_qnn.qnn.controls.rounds import of_executes
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.growth import beyond
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.rules.qleak.executes import executes, qleak_07, qleak_08, refused_executes
+from pytest_qnn.qnn.runner import probes
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.strategies.graphs import Cases
@@ -49,8 +53,7 @@ WARM_UP = 20
 GRAPH = (ContextCreate("c0"), Prepare("g0", "c0"))
 NO_HANDLE = (Binding("handle", NULL), Binding(), Binding())
 ENDED = (Alloc("b0", 8), Register("c0", (Descriptor("b0", (8,)),), ("h0",)), Deregister(("h0",)))
-DEAD_OUTPUT = (Binding(), Binding(), Binding("handle", "h0"))
-LIVE_OUTPUT = DEAD_OUTPUT
+OUTPUT_BY_HANDLE = (Binding(), Binding(), Binding("handle", "h0"))
 ALL_RAW = (Binding(seed=1), Binding(seed=2), Binding())
 ALL = (502, 1101, 1102)
 """Property keys: handles of tensors, memory, and that of ION."""
@@ -128,7 +131,7 @@ def run(*steps: AnyStep, backend: ReferenceBackend | None = None) -> MemoryTrace
 
 @pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize(
-    ("before", "bindings"), [((), NO_HANDLE), (ENDED, DEAD_OUTPUT)], ids=["NULL", "deregistered"]
+    ("before", "bindings"), [((), NO_HANDLE), (ENDED, OUTPUT_BY_HANDLE)], ids=["NULL", "deregistered"]
 )
 def test_every_round_is_refused_and_the_reference_keeps_nothing(
     before: tuple[AnyStep, ...], bindings: tuple[Binding, ...]
@@ -137,7 +140,7 @@ def test_every_round_is_refused_and_the_reference_keeps_nothing(
     seen = run(*GRAPH, *before, Executes("g0", bindings, 150, refused=True), backend=backend).steps[-1]
     assert (seen.code, seen.calls, seen.skipped) == (6004, (), "")
     counts = seen.counted(GrowthCounts)
-    assert (counts.rounds, counts.fds, counts.mappings) == (150, 0, 0)
+    assert (counts.rounds, counts.fds, counts.mappings, beyond(counts)) == (150, 0, 0, None)
     assert backend.executes >= WARM_UP + 150
     assert len(backend.memory) == 1
 
@@ -160,7 +163,7 @@ def test_an_execute_that_succeeds_is_the_last(
 
 @pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize(
-    ("before", "bindings"), [((), ALL_RAW), (ENDED[:2], LIVE_OUTPUT)], ids=["raw", "registered"]
+    ("before", "bindings"), [((), ALL_RAW), (ENDED[:2], OUTPUT_BY_HANDLE)], ids=["raw", "registered"]
 )
 def test_every_round_succeeds_and_the_reference_keeps_nothing(
     before: tuple[AnyStep, ...], bindings: tuple[Binding, ...]
@@ -169,7 +172,7 @@ def test_every_round_succeeds_and_the_reference_keeps_nothing(
     seen = run(*GRAPH, *before, Executes("g0", bindings, 150), backend=backend).steps[-1]
     assert (seen.code, seen.calls, seen.skipped) == (0, (), "")
     counts = seen.counted(GrowthCounts)
-    assert (counts.rounds, counts.fds, counts.mappings) == (150, 0, 0)
+    assert (counts.rounds, counts.fds, counts.mappings, beyond(counts)) == (150, 0, 0, None)
     assert backend.executes >= WARM_UP + 150
 
 
@@ -217,6 +220,39 @@ def test_graphs_are_composed_alone_or_second_or_come_out_of_a_binary() -> None:
     assert {sum(isinstance(step, Prepare) for step in case.steps) for case in found} == {1, 2}
     steps = [step for case in drawn(facts(*ALL), executes) for step in case.steps]
     assert not [step for step in steps if isinstance(step, ContextFromBinary)]
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(("kept", "grows"), [(64, None), (10_000, "bytes of malloc in use")])
+@pytest.mark.parametrize("pause", [0.0, 0.001], ids=["quick", "slow"])
+def test_a_pool_that_fills_up_behind_the_first_rounds_is_no_growth(
+    kept: int, grows: str | None, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow it is: a first look of more than half of the time is followed by another one, too."""
+    monkeypatch.setattr(probes, "_SECONDS", 0.4)
+    pool: list[bytearray] = []
+
+    def once() -> None:
+        time.sleep(pause)
+        if len(pool) < kept:
+            pool.append(bytearray(8192))
+
+    _, counts = probes.measured(once, 300)
+    assert counts is not None
+    growth = beyond(counts)
+    assert (growth and growth.what) == grows
+
+
+@pytest.mark.parametrize(("bindings", "before"), [(NO_HANDLE, ()), (OUTPUT_BY_HANDLE, ENDED)])
+def test_refused_executes_have_controls_with_raw_memory_and_with_a_valid_handle(
+    bindings: tuple[Binding, ...], before: tuple[AnyStep, ...]
+) -> None:
+    case = MemoryCase((*GRAPH, *before, Executes("g0", bindings, 300, refused=True)))
+    raw, by_handle = (each.case.steps for each in of_executes((), case, (1,)))
+    assert [step for step in raw if isinstance(step, Register)] == []
+    handles = [each.handle for each in by_handle[-1].bindings]  # type: ignore[union-attr]
+    assert handles == [each.handle and "h0" for each in bindings]
+    assert all(seen.code in (0, None) for seen in run(*by_handle).steps)
 
 
 @pytest.mark.full
