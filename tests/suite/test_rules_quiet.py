@@ -25,6 +25,8 @@ FAST = fast_pairs()
 FEWEST, FEW = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 10))
 """Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that
 most cases do not pass."""
+LARGE = ("NUM-11",)
+"""A case of it has tensors of up to 2^24 elements."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }
@@ -86,7 +88,8 @@ def in_both_runs() -> Iterator[Any]:
         if (rule_id, name) in FAST:
             yield pytest.param(rule_id, name, FEWEST, 7, id=place)
             place += "-again"
-        yield pytest.param(rule_id, name, FEW, 8, id=place, marks=pytest.mark.full)
+        effort = FEWEST if rule_id in LARGE else FEW
+        yield pytest.param(rule_id, name, effort, 8, id=place, marks=pytest.mark.full)
 
 
 def by_target() -> list[tuple[str, str]]:

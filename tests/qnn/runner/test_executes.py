@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -55,6 +56,7 @@ NO_HANDLE = (Binding("handle", NULL), Binding(), Binding())
 ENDED = (Alloc("b0", 8), Register("c0", (Descriptor("b0", (8,)),), ("h0",)), Deregister(("h0",)))
 OUTPUT_BY_HANDLE = (Binding(), Binding(), Binding("handle", "h0"))
 ALL_RAW = (Binding(seed=1), Binding(seed=2), Binding())
+MALLOC = ctypes.CDLL(None).malloc
 ALL = (502, 1101, 1102)
 """Property keys: handles of tensors, memory, and that of ION."""
 
@@ -241,6 +243,28 @@ def test_a_pool_that_fills_up_behind_the_first_rounds_is_no_growth(
     assert counts is not None
     growth = beyond(counts)
     assert (growth and growth.what) == grows
+
+
+class _KeepsBlocks(ReferenceBackend):
+    """One of malloc's smallest blocks for each execute, or for each second one."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every, self.number = every, 0
+
+    def graph_execute(self, *arguments: Any) -> None:
+        super().graph_execute(*arguments)
+        self.number += 1
+        if self.number % self.every == 0:
+            MALLOC(1)
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize(("every", "grows"), [(1, True), (2, True), (1000, False)])
+def test_the_smallest_block_for_each_execute_is_found(every: int, grows: bool) -> None:
+    seen = run(*GRAPH, Executes("g0", ALL_RAW, 10_000), backend=_KeepsBlocks(every)).steps[-1]
+    growth = beyond(seen.counted(GrowthCounts))
+    assert (growth is not None and growth.what == "bytes of malloc in use") is grows
 
 
 @pytest.mark.parametrize(("bindings", "before"), [(NO_HANDLE, ()), (OUTPUT_BY_HANDLE, ENDED)])
