@@ -20,7 +20,7 @@ _RESIDENT = 1 << 20
 _HEAP = 1 << 16
 """The same for what malloc has given out, which is counted exactly."""
 _PER_ROUND = 64
-"""Resident bytes for each round on top: it is less than what any table needs for an entry with a descriptor."""
+"""Resident bytes for each round on top: less than what any table needs for an entry with a descriptor."""
 _HEAP_PER_ROUND = 8
 """The same of malloc's, exact as it is: glibc's smallest block takes 32 bytes where pointers have eight. In
 10,000 rounds it shows beside `_HEAP` also where only each second round keeps one."""

@@ -164,7 +164,9 @@ _SECONDS = 20.0
 GIVEN_BACK, _PAUSE = 1.0, 0.02
 """Seconds after which what is still there counts as kept, and between two looks."""
 _BACKLOG = 20.0
-"""Seconds after which it does although descriptors or mappings become fewer."""
+"""Seconds after which it does although descriptors, mappings or malloc's blocks become fewer."""
+_PART = 4096
+"""Bytes of malloc's by which what is in use has become less."""
 _AGAIN = 2
 """How often growth is measured again, before it counts: of resident memory; any other once."""
 
@@ -231,9 +233,9 @@ def grown(
         done += 1
     gc.collect()
     began = time.monotonic()
-    end, least = began + given_back, [math.inf, math.inf]
+    end, least = began + given_back, [math.inf] * 3
     while beyond(counts := _growth(done, before, heap)) is not None and time.monotonic() < end:
-        held = [counts.fds, counts.mappings]
+        held = [counts.fds, counts.mappings, counts.heap // _PART]
         if any(now < lowest for now, lowest in zip(held, least, strict=True)):
             # A worker that has all rounds to do still needs more than a second beside other work.
             least = list(map(min, held, least))
