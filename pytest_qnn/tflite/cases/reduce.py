@@ -282,6 +282,7 @@ def _smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
         yield msgspec.structs.replace(case, steps=steps)
     for steps in _flatter(case.steps):
         yield msgspec.structs.replace(case, steps=steps)
+    yield from _fewer_graphs(case)
     yield from _smaller_graphs(case)
     yield from _plainer_script(case)
 
@@ -348,6 +349,13 @@ def _fewer_branches(step: Parallel) -> Iterator[Parallel]:
         for inner in (*_fewer(branches[index]), *_flatter(branches[index])):
             changed: Any = (*branches[:index], inner, *branches[index + 1 :])
             yield Parallel(changed)
+
+
+def _fewer_graphs(case: ScriptCase) -> Iterator[ScriptCase]:
+    """Without the graphs behind the last one that a step names."""
+    named_last = max((getattr(step, "graph", 0) for step in flat(case.steps)), default=0)
+    if named_last + 1 < len(case.graphs):
+        yield msgspec.structs.replace(case, graphs=case.graphs[: named_last + 1])
 
 
 def _smaller_graphs(case: ScriptCase) -> Iterator[ScriptCase]:

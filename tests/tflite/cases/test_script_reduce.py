@@ -67,6 +67,14 @@ def test_a_branch_takes_the_place_of_all() -> None:
     assert (*START, Parallel((branches[0], (Repeat(2, (Invoke("i1"),)),)))) in found
 
 
+def test_graphs_of_which_no_step_makes_an_interpreter_go() -> None:
+    steps = (*START, Open("i1", 1), Open("i0", 0))
+    found = [len(case.graphs) for case in smaller(ScriptCase((CHAIN,) * 4, steps)) if case.steps == steps]
+    assert set(found) == {2, 4}
+    unused = [len(case.graphs) for case in smaller(ScriptCase((CHAIN,) * 4, START)) if case.steps == START]
+    assert 1 in unused
+
+
 def test_tensors_and_nodes_keep_their_meaning_in_a_smaller_graph() -> None:
     steps = (*START, Place("i0", 3), Place("i0", 1), Read("i0", (2, 3)), Resize("i0", 0, (4,)))
     found = [case for case in reduced(*steps) if [node.op for node in case.graphs[0].nodes] == ["NEG", "ABS"]]
