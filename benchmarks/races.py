@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks import machine
+from benchmarks.timing import cpu_seconds
 from pytest_qnn.core import engine
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.target import Target
@@ -90,7 +90,7 @@ def searched(name: str, seconds: float, seed: int) -> Row:
     cases = done = 0
     found = ""
     with opened(name) as target:
-        started, cpu = time.monotonic(), _cpu()
+        started, cpu = time.monotonic(), cpu_seconds()
         while not found and time.monotonic() - started < seconds:
             rule = catalogue()[RULE]
             failure = engine.first_failure(rule, target, _PROFILE, seed + done, catalogue().__getitem__)
@@ -98,12 +98,7 @@ def searched(name: str, seconds: float, seed: int) -> Row:
             cases += CASES if failure is None else failure.examples
             found = failure.violation.seen if failure is not None else ""
         passed = time.monotonic() - started
-    return Row(name, what(name), passed, _cpu() - cpu, done, cases, found)
-
-
-def _cpu() -> float:
-    both = (resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in both)
+    return Row(name, what(name), passed, cpu_seconds() - cpu, done, cases, found)
 
 
 def document(rows: Iterable[Row], quiet: Iterable[Row], facts: dict[str, str], command: str) -> str:

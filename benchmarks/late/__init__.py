@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import resource
 import sys
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.late.document import Found, document
+from benchmarks.timing import cpu_seconds
 from pytest_qnn import effort
 from pytest_qnn.core.engine import InternalError, first_failure
 from pytest_qnn.core.mutant import Mutant
@@ -53,7 +53,7 @@ def find(name: str, order: Sequence[str], profile: str, seed: int) -> Found:
     """Judge one fault by the rules in order, until one finds it."""
     mutant = faults()[name]
     result = Found(name, mutant.subject, profile, seed, date.today().isoformat())
-    started = _cpu()
+    started = cpu_seconds()
     judged = 0
     with closing(opened(mutant, PLACES[mutant.subject])) as target:
         for rule_id in order:
@@ -67,7 +67,7 @@ def find(name: str, order: Sequence[str], profile: str, seed: int) -> Found:
                 seen = " ".join(failure.violation.seen.split())[:120]
                 result = msgspec.structs.replace(result, rule=rule_id, examples=failure.examples, seen=seen)
                 break
-    return msgspec.structs.replace(result, judged=judged, seconds=round(_cpu() - started, 2))
+    return msgspec.structs.replace(result, judged=judged, seconds=round(cpu_seconds() - started, 2))
 
 
 def rules_of(mutant: Mutant, hits: Counter[str]) -> list[str]:
@@ -104,13 +104,6 @@ def read(path: Path | None) -> list[Found]:
     if path is None or not path.exists():
         return []
     return [msgspec.json.decode(line, type=Found) for line in path.read_bytes().splitlines() if line]
-
-
-def _cpu() -> float:
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 def _add(path: Path | None, found: Found) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ import msgspec
 
 from benchmarks import served
 from benchmarks.reproducers.document import GOOD, Shown, document, newest, summary
+from benchmarks.timing import cpu_seconds
 from pytest_qnn import effort
 from pytest_qnn.case_file import SCHEMA, encode, with_case
 from pytest_qnn.core import engine
@@ -120,16 +120,10 @@ def _content(verdict: Verdict) -> AnyCaseFile:
 
 def shown(mutant: Mutant, rule: str, folder: Path, libraries: NativeReference) -> Shown:
     """Make the finding's files and try them."""
-    started = _cpu()
+    started = cpu_seconds()
     result = _result(mutant, rule, folder, libraries)
     day = date.today().isoformat()
-    return Shown(mutant.subject, mutant.name, rule, result, day, round(_cpu() - started, 2))
-
-
-def _cpu() -> float:
-    """Seconds of processor time, of children too that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return Shown(mutant.subject, mutant.name, rule, result, day, round(cpu_seconds() - started, 2))
 
 
 def _result(mutant: Mutant, rule: str, folder: Path, libraries: NativeReference) -> str:
