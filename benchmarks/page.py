@@ -92,7 +92,7 @@ def _verdict(rule: Demand, example: Example | None, number: int) -> Verdict:
         seconds=0.1 + number / 100,
         seed=1,
         finding=None if example is None else _finding(example, number),
-        replay="" if example is None else f"pytest --qnn-replay .pytest-qnn/target/{rule.id}",
+        replay="" if example is None else f"pytest --qnn-replay=.pytest-qnn/target/{rule.id}",
     )
 
 

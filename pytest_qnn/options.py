@@ -458,7 +458,7 @@ def read(
     on, command, defaults = _sources(command_line, ini, ini_folder, target)
     elsewhere = on != forms.HERE
     if command.values.get("qnn_debug") and not (command.values | defaults.values).get("qnn_replay"):
-        raise BadOption("--qnn-debug: needs --qnn-replay FOLDER, the finding whose case is to be carried out")
+        raise BadOption("--qnn-debug: needs --qnn-replay=FOLDER, the finding whose case is to be carried out")
     if elsewhere and (command.values | defaults.values).get("qnn_debug"):
         raise BadOption(f"--qnn-debug: starts its tool on this machine; give --qnn-on={forms.HERE} too")
     files = frozenset((*command.files(), *defaults.files()))

@@ -85,7 +85,7 @@ def library(flag: str, text: str | None, keywords: tuple[str, ...], *, elsewhere
     if os.path.isdir(path):
         raise BadOption(f"{flag}: {path!r} is a folder, not a library")
     if not os.path.isfile(path):
-        raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
+        raise BadOption(f"{flag}: there is no file {path!r}; names that need none: {', '.join(keywords)}")
     return text
 
 

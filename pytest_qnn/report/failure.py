@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_qnn.core.evidence import IN_HEAP
 from pytest_qnn.core.printable import FLOOD, LONGEST_LINE, counted, printable, said
 from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict, case_file
 from pytest_qnn.report import crash, spots
@@ -107,7 +108,7 @@ def readme(
         *(f"  {key:<{width}}  {value}" for key, value in contents.items()),
         "",
         "To judge the case again, here or on another machine, give pytest this folder:",
-        "  pytest --qnn-replay FOLDER",
+        "  pytest --qnn-replay=FOLDER",
         "It says STILL FAILS, FIXED or CANNOT RUN. Further options replace those of the file.",
         "A library is loaded only where you name it, as --qnn-backend=PATH or --tflite-delegate=PATH.",
         "On another target than the one that the case was found on it says FAILS HERE or PASSES HERE.",
@@ -124,7 +125,7 @@ _HEAP = re.compile(r"free\(\)|malloc|corrupted|double free|munmap_chunk")
 
 def _tool(finding: Finding) -> str:
     """What shows most: where a heap is damaged is seen by tools that look at each access."""
-    damaged = _HEAP.search(finding.evidence.said)
+    damaged = _HEAP.search(finding.evidence.said) or IN_HEAP in finding.seen
     return "asan or valgrind: the heap was damaged before" if damaged else "gdb"
 
 

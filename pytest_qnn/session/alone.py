@@ -27,7 +27,10 @@ def main() -> None:
     except (BadOption, Unusable) as error:
         raise SystemExit(printable(f"pytest-qnn: {error}")) from None
     _say(f"the target is loaded; the case of {content.rule} begins")
-    worker.run(content.case, lambda step: _say(f"step {step}"))
+    trace = worker.run(content.case, lambda step: _say(f"step {step}"))
+    for step, seen in enumerate(getattr(trace, "steps", ())):
+        if getattr(seen, "skipped", ""):
+            _say(f"step {step} was left out: {seen.skipped}")
     _say("the case is over; the process ends")
     processes.end_in_order()
 

@@ -98,8 +98,11 @@ def _folders(session: Session) -> Folders:
 
 
 def _command(folder: Path, options: tuple[str, ...]) -> str:
-    """A command for a shell in any folder, whether or not this environment is activated there."""
-    return shell_line([_pytest(), "--qnn-replay", str(folder), *options])
+    """A command for a shell in any folder, whether or not this environment is activated there.
+
+    With ``=``: behind a space pytest takes the folder for a place of tests too, and obeys an ini file in it.
+    """
+    return shell_line([_pytest(), f"--qnn-replay={folder}", *options])
 
 
 def _pytest() -> str:

@@ -102,8 +102,8 @@ def named(options: str) -> str:
         ("[targets]\none = 1\n", "'m.toml', one: Expected `object`, got `int`"),
         (named('["--qnn-backend=reference"]') + "more = 1\n", "one: Object contains unknown field `more`"),
         (named("[1]"), "'m.toml', one: Expected `str`, got `int` - at `$.options[0]`"),
-        (named('["--qnn-backend=nowhere.so"]'), "--qnn-matrix, one: --qnn-backend: '"),
-        (named('["--qnn-backend=nowhere.so"]'), "there is no such file"),
+        (named('["--qnn-backend=nowhere.so"]'), "--qnn-matrix, one: --qnn-backend: there is"),
+        (named('["--qnn-backend=nowhere.so"]'), "nowhere.so'; names that need none: reference"),
         (
             named('["--qnn-backend=reference", "--qnn-color=red"]'),
             "'--qnn-color=red' is no option of pytest-qnn",

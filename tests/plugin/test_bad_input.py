@@ -49,23 +49,29 @@ sys.meta_path[:] = [WithoutRuntimes(finder) for finder in sys.meta_path]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--qnn-backend=gone.so"], "--qnn-backend: 'gone.so' is not reference, and there is no such file"),
+        (
+            ["--qnn-backend=gone.so"],
+            "--qnn-backend: there is no file 'gone.so'; names that need none: reference",
+        ),
         (
             ["--qnn-backend=proxy:gone.so"],
-            "--qnn-backend: 'gone.so' is not reference, and there is no such file",
+            "--qnn-backend: there is no file 'gone.so'; names that need none: reference",
         ),
         (["--qnn-backend="], "--qnn-backend: '' names no library"),
         (["--qnn-backend=."], "--qnn-backend: '.' is a folder, not a library"),
         (
             ["--qnn-rpcmem=./libgone.so"],
-            "--qnn-rpcmem: './libgone.so' is not emulated, and there is no such file",
+            "--qnn-rpcmem: there is no file './libgone.so'; names that need none: emulated",
         ),
-        (["--qnn-rpcmem=gone.so"], "--qnn-rpcmem: 'gone.so' is not emulated, and there is no such file"),
+        (
+            ["--qnn-rpcmem=gone.so"],
+            "--qnn-rpcmem: there is no file 'gone.so'; names that need none: emulated",
+        ),
         (
             ["--tflite-delegate=gone.so"],
             (
-                "--tflite-delegate: 'gone.so' is not reference or xnnpack or qnn-reference, "
-                "and there is no such file"
+                "--tflite-delegate: there is no file 'gone.so'; "
+                "names that need none: reference, xnnpack, qnn-reference"
             ),
         ),
         (
@@ -113,11 +119,11 @@ sys.meta_path[:] = [WithoutRuntimes(finder) for finder in sys.meta_path]
         (["--qnn-replay=a\0b"], "--qnn-replay: there is no file or folder 'a\\x00b'"),
         (
             [f"--qnn-backend={TOO_LONG}"],
-            f"--qnn-backend: '{TOO_LONG}' is not reference, and there is no such file",
+            f"--qnn-backend: there is no file '{TOO_LONG}'; names that need none: reference",
         ),
         (
             ["-o", f"qnn_backend={TOO_LONG}"],
-            f"--qnn-backend: '{TOO_LONG}' is not reference, and there is no such file",
+            f"--qnn-backend: there is no file '{TOO_LONG}'; names that need none: reference",
         ),
         ([f"--qnn-report={TOO_LONG}.json"], f"--qnn-report: '{TOO_LONG}.json' is too long for a file's name"),
         (

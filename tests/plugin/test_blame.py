@@ -48,7 +48,7 @@ def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
             "  calls, by step",
             "  minimal case",
             "  found by  LIFE-10, in a control of its cases",
-            "  replay    *pytest --qnn-replay *",
+            "  replay    *pytest --qnn-replay=*",
             "=* qnn =*",
             "RUN-01 MUST crash (found by LIFE-10): *",
             "  1 cause, RUN-01: it was seen in cases of 1 other rule",

@@ -109,7 +109,7 @@ def test_valgrind_says_nothing_of_a_sound_delegate(pytester: pytest.Pytester, tm
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--qnn-debug=gdb"], "*--qnn-debug: needs --qnn-replay FOLDER*"),
+        (["--qnn-debug=gdb"], "*--qnn-debug: needs --qnn-replay=FOLDER*"),
         (["--qnn-debug=no-such-tool -x", "--qnn-replay={}"], "*--qnn-debug: no-such-tool is not installed*"),
         (["--qnn-debug='", "--qnn-replay={}"], '*--qnn-debug: "\'" is no command*'),
     ],
@@ -140,3 +140,12 @@ def test_a_case_of_several_processes_is_refused(pytester: pytest.Pytester, folde
     result = debugged(pytester, folder, "env", "")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--qnn-debug: the case has several processes*"])
+
+
+def test_a_step_that_is_left_out_under_a_tool_is_named(pytester: pytest.Pytester, folder: Path) -> None:
+    """IF-17 looks at a heap that nobody checks there: its case ends well, and this line says why."""
+    steps = [{"do": "check-heap"}, *FILE["case"]["steps"]]  # type: ignore[index]
+    (folder / "case.json").write_text(json.dumps(FILE | {"rule": "IF-17", "case": {"steps": steps}}))
+    result = debugged(pytester, folder, "env", "")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["pytest-qnn: step 0 was left out: a heap is checked in a process *"])

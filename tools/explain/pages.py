@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand
 from pytest_qnn.report.explain import known, page, stored, written
+from tools.explain.areas import ABOUT
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
 MANY = 4
@@ -63,7 +64,6 @@ None was found on their mutants that shows the violation each time and that a co
 """
 _AREAS = """
 ## Areas
-
 """
 
 
@@ -88,8 +88,8 @@ def documents() -> dict[Path, str]:
     made = {DOCS / "README.md": _index(ordered)}
     for path, group in itertools.groupby(ordered, key=path_of):
         listed = list(group)
-        title = f"{listed[0].area}: {_TITLES[listed[0].subject]}"
-        head = f"# {title}\n\nWritten by `python -m tools.explain.pages`.\n"
+        area, subject = listed[0].area, _TITLES[listed[0].subject]
+        head = f"# {area}: {ABOUT[area]}\n\n{subject}. Written by `python -m tools.explain.pages`.\n"
         made[path] = "\n".join([head, *map(page.markdown, listed)])
     return made
 
@@ -115,9 +115,9 @@ def _index(ordered: list[Demand]) -> str:
 def _area_lines(ordered: list[Demand]) -> Iterator[str]:
     for subject, group in itertools.groupby(ordered, key=lambda rule: rule.subject):
         folder = written.HALVES[subject]
-        areas = dict.fromkeys(rule.area for rule in group)
-        links = ", ".join(f"[{area}]({folder}/{area.lower()}.md)" for area in areas)
-        yield f"* {_TITLES[subject]}: {links}\n"
+        yield f"\n| {_TITLES[subject]} | rules about |\n|---|---|\n"
+        for area in dict.fromkeys(rule.area for rule in group):
+            yield f"| [{area}]({folder}/{area.lower()}.md) | {ABOUT[area]} |\n"
 
 
 def _link(rule: Demand) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.reference import fixtures, options, schemas, verdicts
+from tools.reference import choices, fixtures, options, schemas, verdicts
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = {
     "options.md": options.page,
     "verdicts.md": verdicts.page,
+    "choices.md": choices.page,
     "fixtures.md": fixtures.page,
     "report.md": schemas.report,
     "cases.md": schemas.cases,

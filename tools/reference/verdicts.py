@@ -6,14 +6,14 @@ from pytest_qnn.core.verdict import Outcome
 
 _SAID = {
     Outcome.PASS: ("every case that the rule examined was as it demands; at least one was", "passes"),
-    Outcome.FAIL: ("a case was not; of a SHOULD or MAY too", "fails"),
+    Outcome.FAIL: ("a case was not", "fails, if the rule is a MUST (below)"),
     Outcome.CRASH: ("the process died: a signal, an exit, an uncaught exception", "fails"),
     Outcome.HANG: ("a case did not end in its time", "fails"),
     Outcome.UNSUPPORTED: ("the target does not offer what the rule is about", "is skipped, with the reason"),
     Outcome.CONTRADICTION: ("the target says of itself what it does not keep", "fails"),
     Outcome.INCONCLUSIVE: (
         "the rule could examine nothing, or what it measured did not come again; never a pass",
-        "fails",
+        "fails, or is skipped where a finding of another rule is the cause (below)",
     ),
 }
 _HEAD = """\
@@ -25,15 +25,15 @@ Written by `python -m tools.reference`; a test keeps it so.
 |---|---|---|
 """
 _TAIL = """
-* A fail of a SHOULD is an expected failure (`xfail`), and fails under `--qnn-strict`. So is a fail,
-  contradiction or inconclusive of a MAY, which never fails. A crash or hang fails at any level.
-* A fault that many rules meet is one finding: where a plain run of a case's operators, graphs or calls goes
-  wrong too, that is the finding of the rule that owns it, which has a verdict in this run even if its test
-  was not selected. It is reported behind all tests as that rule's own test would be: one more failed test
-  on the terminal and in JUnit files, and the exit status 1. The search goes on around it. A rule of which
-  nothing is left to judge is inconclusive, and its test is skipped as "blocked by" that rule; where the
-  findings of all such rules fail no run (those of a SHOULD), it fails itself
-  ([how](../explanation/decisions/shared/blame.md)).
+* A fail of a SHOULD is an expected failure (`xfail`); under `--qnn-strict` it fails. A fail, contradiction or
+  inconclusive of a MAY is an expected failure, also under `--qnn-strict`. A crash or hang fails at any level.
+* A fault that many rules meet is one finding. Where a plain run of a case's operators, graphs or calls goes
+  wrong too, that is the finding of the rule that owns the fault. The owner has a verdict in this run even if
+  its test was not selected: it is reported behind all tests, as one more failed test on the terminal and in
+  JUnit files, and the exit status is 1 ([how](../explanation/decisions/shared/blame.md)).
+* The search for other violations of the rule goes on around such a fault. If nothing is left to judge, the
+  rule is inconclusive, and its test is skipped as "blocked by" the owner. Where the owners' findings fail no
+  run (they are of a SHOULD), the test of the blocked rule fails.
 * One finding does not hide others under its rule: up to nine more, in other calls, with other operators or
   of other seed blocks (`--qnn-blocks`), stand beside it, and the worst is the verdict.
 * A finding that was seen once and not when it was repeated is marked as flaky, and fails.

@@ -158,7 +158,7 @@ def test_the_command_starts_this_environments_pytest_where_it_is_not_activated(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     command = shown(run(pytester, ("REG-02",)))
-    assert command.startswith(f"{Path(sys.executable).with_name('pytest')} --qnn-replay ")
+    assert command.startswith(f"{Path(sys.executable).with_name('pytest')} --qnn-replay=")
 
 
 def test_a_new_finding_replaces_the_folder_of_the_old_one(pytester: pytest.Pytester) -> None:
@@ -189,7 +189,7 @@ def test_findings_are_beside_the_ini_file_wherever_pytest_is_started(
     monkeypatch.chdir(pytester.mkdir("sub"))
     result = pytester.runpytest_inprocess("..")
     path = finding(pytester, "REG-02")
-    result.stdout.fnmatch_lines([f"  replay *pytest --qnn-replay {path} *"])
+    result.stdout.fnmatch_lines([f"  replay *pytest --qnn-replay={path} *"])
 
 
 def test_a_pass_and_what_is_unsupported_leave_nothing(pytester: pytest.Pytester) -> None:
@@ -377,7 +377,7 @@ def test_replay_on_a_target_of_the_file_that_is_gone_cannot_run(pytester: pytest
     )
     named = ("--qnn-backend=/gone/lib.so", f"--qnn-replay={folder}")
     assert refusal(run(pytester, ("REG-02",), *named)).startswith(
-        "ERROR: --qnn-backend: '/gone/lib.so' is not "
+        "ERROR: --qnn-backend: there is no file '/gone/lib.so'"
     )
 
 

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fake_suite
@@ -19,6 +20,7 @@ from fast_run import later
 from reports import judged_by_id, judged_rules
 
 from pytest_qnn.core import engine, printable
+from pytest_qnn.core.evidence import IN_HEAP
 from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -57,7 +59,7 @@ def test_a_failure_text_says_everything(pytester: pytest.Pytester) -> None:
             "  examples  3 cases run, *",
             "  seed      --qnn-seed=3",
             "  explain   pytest --qnn-explain=REG-02",
-            "  replay *pytest --qnn-replay /*/.pytest-qnn/memory-reference-*/REG-02 --qnn-backend=*",
+            "  replay *pytest --qnn-replay=/*/.pytest-qnn/memory-reference-*/REG-02 --qnn-backend=*",
         ],
         consecutive=True,
     )
@@ -507,6 +509,20 @@ def test_what_a_process_left_is_everywhere(
     text = next(pytester.path.glob(".pytest-qnn/*/REG-03/crash.txt")).read_text()
     assert "loaded\n" in text
     assert "QnnMem_register did not return" in text
+
+
+@pytest.mark.parametrize(
+    ("seen", "said", "tool"),
+    [
+        ("SIGSEGV, SEGV_MAPERR at 0x8, near NULL", "", "gdb"),
+        (f"SIGSEGV at 0x7f00{IN_HEAP}", "", "asan or valgrind: the heap was damaged before"),
+        ("SIGABRT", "free(): invalid pointer", "asan or valgrind: the heap was damaged before"),
+    ],
+)
+def test_what_damages_a_heap_is_for_tools_that_look_at_each_access(seen: str, said: str, tool: str) -> None:
+    """A debugger has no checked heap, so that the case ends well there."""
+    finding: Any = SimpleNamespace(seen=seen, evidence=SimpleNamespace(said=said))
+    assert failure._tool(finding) == tool
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_finding_carries_violation_case_and_replay(document: dict[str, Any]) -
         "fingerprint": {"call": "alloc", "seen": "code # <&>"},
     }
     assert rule["case"]["steps"][1] == {"do": "alloc", "buffer": "b0", "size": 4096}
-    assert f"pytest --qnn-replay {RUN[0].folder / '.pytest-qnn' / 'memory-'}" in rule["replay"]
+    assert f"pytest --qnn-replay={RUN[0].folder / '.pytest-qnn' / 'memory-'}" in rule["replay"]
     assert rule["replay"].endswith(" --qnn-backend=reference --qnn-rpcmem=emulated")
     assert rule["explain"] == "pytest --qnn-explain=REG-02"
     kept = {path.name for path in (RUN[0].folder / ".pytest-qnn" / rule["folder"]).iterdir()}
