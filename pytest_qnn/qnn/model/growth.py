@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pytest_qnn.qnn.trace import GrowthCounts
 
 RESIDENT = "resident bytes"
+MALLOC = "bytes of malloc in use"
 _FDS = 4
 """Descriptors that may be opened once, whatever the number of rounds."""
 _MAPPINGS = 16
@@ -46,7 +47,7 @@ def beyond(counts: GrowthCounts) -> Growth | None:
     quantities = (
         Growth("open descriptors", _FDS, counts.fds),
         Growth("mappings", _MAPPINGS, counts.mappings),
-        Growth("bytes of malloc in use", _HEAP + _HEAP_PER_ROUND * counts.rounds, counts.heap),
+        Growth(MALLOC, _HEAP + _HEAP_PER_ROUND * counts.rounds, counts.heap),
         Growth(RESIDENT, _RESIDENT + _PER_ROUND * counts.rounds, counts.rss),
     )
     return next((each for each in quantities if each.seen > each.most), None)
