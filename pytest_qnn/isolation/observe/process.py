@@ -99,6 +99,15 @@ def snapshot() -> Snapshot:
     return Snapshot(descriptors(), lines, int(pages[0]) * _PAGE, int(pages[1]) * _PAGE)
 
 
+def malloc_in_use() -> int | None:
+    """Bytes that malloc has given out, None where nobody says it.
+
+    Without what `snapshot` keeps for its next look: that is more once there were thousands of mappings.
+    """
+    used = libc.malloc_in_use()
+    return None if used is None else used - sum(map(len, _LISTINGS))
+
+
 def _read_maps(listing: bytearray) -> tuple[bytearray, int]:
     """/proc/self/maps in ``listing``, or in a larger one where it is too long; and how many bytes it has."""
     with open("/proc/self/maps", "rb", buffering=0) as maps:

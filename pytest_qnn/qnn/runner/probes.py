@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.core.printable import cut
-from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe.process import Snapshot, snapshot
+from pytest_qnn.isolation.observe.process import Snapshot, malloc_in_use, snapshot
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
 from pytest_qnn.qnn.abi.layouts import (
     ApiVersion,
@@ -224,7 +223,7 @@ def grown(
     backend's gives back what it has.
     """
     gc.collect()
-    before, heap = snapshot(), libc.malloc_in_use()
+    before, heap = snapshot(), malloc_in_use()
     done, started, found = 0, time.monotonic(), None
     while done < rounds and time.monotonic() - started < seconds:
         found = once()
@@ -245,7 +244,7 @@ def grown(
 
 
 def _growth(rounds: int, before: Snapshot, heap: int | None) -> GrowthCounts:
-    after, heap_after = snapshot(), libc.malloc_in_use()
+    after, heap_after = snapshot(), malloc_in_use()
     return GrowthCounts(
         rounds=rounds,
         fds=after.fds - before.fds,

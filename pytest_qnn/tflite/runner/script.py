@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe.process import small_blocks_in_reserve, snapshot, threads
+from pytest_qnn.isolation.observe.process import malloc_in_use, small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -228,7 +227,7 @@ def _measure(world: World, step: Measure) -> ScriptSeen:
 
 def _counted(world: World, count: int) -> MeasureCounts:
     looked = snapshot()
-    counts = MeasureCounts(looked.fds, len(looked.lines), count, looked.virtual, libc.malloc_in_use())
+    counts = MeasureCounts(looked.fds, len(looked.lines), count, looked.virtual, malloc_in_use())
     own = world.allocator
     if own is None:
         return counts

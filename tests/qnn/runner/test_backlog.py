@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import mmap
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from pytest_qnn.isolation.observe import process
 from pytest_qnn.qnn.model.growth import beyond
 from pytest_qnn.qnn.runner import probes
 
@@ -37,9 +39,27 @@ def test_what_becomes_less_is_waited_for(
         begin = min(begin, time.monotonic())
 
     monkeypatch.setattr(probes, "snapshot", snapshot)
-    monkeypatch.setattr(probes.libc, "malloc_in_use", lambda: 1024 * left() if what == "blocks" else 0)
+    monkeypatch.setattr(probes, "malloc_in_use", lambda: 1024 * left() if what == "blocks" else 0)
     found, counts = probes.grown(once, 10)
     assert found is None
     growth = beyond(counts)
     assert (growth and growth.what) == (NAMES[what] if kept else None)
     assert time.monotonic() - begin < 3
+
+
+@pytest.mark.usefixtures("frozen")
+def test_what_a_look_at_many_mappings_takes_is_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of 8,000 mappings is longer than what is kept for it: one MiB is kept from then on."""
+    monkeypatch.setattr(process, "_LISTINGS", [])
+    held: list[mmap.mmap] = []
+
+    def once() -> None:
+        # Read-only and writable by turns, so that no two are one mapping.
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if len(held) % 2 else 0)
+        held.append(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE, prot=protection))
+
+    _, counts = probes.grown(once, 8000, given_back=0.0)
+    assert counts.mappings > 7000
+    assert counts.heap < 1 << 19
+    for each in held:
+        each.close()

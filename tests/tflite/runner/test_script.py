@@ -226,7 +226,7 @@ def _fds_at(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return Snapshot(left.pop(0) if len(left) > 1 else left[0], (), 0, 0)
 
     monkeypatch.setattr(script, "snapshot", looked)
-    monkeypatch.setattr(script.libc, "malloc_in_use", lambda: 0)
+    monkeypatch.setattr(script, "malloc_in_use", lambda: 0)
     monkeypatch.setattr(script, "threads", lambda: 1)
     return left
 

@@ -12,10 +12,9 @@ import msgspec
 
 from pytest_qnn.core.printable import heard
 from pytest_qnn.core.time_limit import TimeLimit
-from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.isolation.observe.own_allocator import OwnAllocator
-from pytest_qnn.isolation.observe.process import small_blocks_in_reserve, snapshot, threads
+from pytest_qnn.isolation.observe.process import malloc_in_use, small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -364,7 +363,7 @@ def _held(own: OwnAllocator | None) -> tuple[int | None, int, int | None]:
     """Bytes in use by malloc, of address space, and resident ones of the library's own allocator."""
     looked = snapshot()
     resident = None if own is None else own.resident(looked.lines)
-    return libc.malloc_in_use(), looked.virtual, resident
+    return malloc_in_use(), looked.virtual, resident
 
 
 def _with_late(seen: PluginSeen, late: tuple[str, ...]) -> PluginSeen:
