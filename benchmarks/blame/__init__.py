@@ -79,7 +79,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "cap-invalid-for-unsupported": ("REG-07", "what looks like a failed registration leaves its handle"),
     "claims-in-turns": ("RSZ-03", "prepared again after a resize, it claims other nodes"),
     "claims-kernels": (
-        "PART-04 PREC-03 XNN-02",
+        "DOM-01 PART-04 PREC-03 PREC-09 XNN-02",
         "it claims every node: such as it cannot compute, kernels of the probe and of XNNPACK",
     ),
     "claims-unread": ("ERR-01", "it asks again for a plan that it was refused, and reports no error"),
@@ -107,8 +107,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "numbers of each kind are off in their low byte",
     ),
     "disowns": (
-        "BUF-04 LIFE-05",
-        "a read goes through a delegate that is not there; buffers of such tensors are never given back",
+        "BUF-04 DET-04 LIFE-05",
+        "a read goes through a delegate that is not there: nothing is written, and no buffer is given back",
     ),
     "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "dma-twice": ("DRG-11 REG-08 REG-22", "DMA_BUF memory is registered twice, in each of their situations"),
@@ -146,11 +146,17 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "element-wise nodes and sums of such partitions are out of their bounds",
     ),
     "handle-output-off": ("QMG-12", "each output goes through memory of its own"),
-    "has-fixed-capacity": ("PART-04", "it claims nodes that are too large for it, and fails in invoke"),
+    "flattens-results": ("DOM-01", "a node gives its result in another shape than its operator does"),
+    "frees-twice": ("MEM-15", "memory is freed twice, as MEM-15 says"),
+    "has-fixed-capacity": (
+        "DOM-01 PART-04",
+        "it claims nodes that are too large for it, and fails in invoke",
+    ),
     "has-one-kernel": (
         "CTRL-01",
         "kernels of subgraphs have nodes of the same indices, and it tells them apart by these",
     ),
+    "ignores-zero-points": ("DOM-01", "a node whose operand has a zero point gives wrong numbers"),
     "hint-changes-codes": ("EXE-03 EXE-04 EXE-05 EXE-13", "their codes are wrong in graphs with the hint"),
     "hint-ignored": ("OFF-02", "a graph out of a binary has IO buffers for hinted tensors as well"),
     "hinted-refuses-raw": ("QMG-05", "one of the four combinations cannot be executed"),
@@ -214,9 +220,13 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "reg-wants-shape-config": ("CAP-03 REG-01 REG-17", "no plain registration succeeds"),
     "register-after-finalise": ("CAP-03 REG-01", "no registration succeeds in a context without a graph"),
     "resumes-failed": ("CTRL-01", "it knows the kernels of all subgraphs as one list"),
+    "never-stale": ("DET-04", "an output that is not written keeps what was in its memory"),
+    "no-copy": ("DET-04", "an output that nobody copies keeps what was in its memory"),
+    "reads-absent": ("DOM-01", "a node without the operand that may be absent gives wrong numbers"),
+    "refuses-second-model": ("HOS-02", "the interpreter that is made next is refused, too"),
     "rounds-constants": (
-        "ERR-03 LIFE-10",
-        "Prepare changes constants of the model, and they stay so if it fails",
+        "DOM-01 ERR-03 LIFE-10 NUM-10",
+        "Prepare changes constants of the model, which nodes compute with; they stay so if it fails",
     ),
     "rounds-wrongly-at-the-edge": (
         "NUM-04",
@@ -232,7 +242,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     ),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
     "runtime-hides-kernels": ("PART-16", "the plan before an application is not shown as that behind it"),
-    "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
+    "runtime-keeps-shapes": ("HOS-02 RSZ-01", "after a resize outputs have the shape that they had before"),
     "runtime-reverses-plan": ("PART-16", "an application that claims nothing turns the plan round"),
     "runtime-steals": ("PART-05", "nodes of one kernel are in another one too"),
     "shared-end-late": ("EXT-07 REG-15", "no end of a buffer is looked at, of whatever use the memory is"),
@@ -250,7 +260,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     ),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
     "takes-raw-integers": (
-        "NUM-04 NUM-05 PART-03",
+        "DOM-01 NUM-04 NUM-05 PART-03",
         "numbers of int8 are out of their bounds, and no scale or zero point is applied",
     ),
     "thread-freed-graphs": ("IF-10 QMG-09", "graphs that are gone execute, and their IO buffers stay"),
@@ -304,6 +314,14 @@ class Fault(NamedTuple):
 
 
 FALSE: dict[str, tuple[str, str]] = {
+    "copies-more": (
+        "BUF-08",
+        "an input that is an output as well is changed when another output is copied",
+    ),
+    "has-one-kernel": (
+        "PREC-09",
+        "it tells kernels apart by the index of their first node, and finds another one's",
+    ),
     "keeps-first-plan": (
         "PREC-07",
         "what it claims changes with an array that is freed; a claim that changes has no control",
