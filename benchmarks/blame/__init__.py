@@ -137,6 +137,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "inside a partition nothing is clamped, and what comes of it is out of its bounds",
     ),
     "frees-nothing": ("LIFE-05", "buffers of interpreters that are gone stay until the delegate's end"),
+    "flattens-results": ("DOM-01", "a node gives its result in another shape than its operator does"),
+    "frees-twice": ("MEM-15", "memory is freed twice, as MEM-15 says"),
     "frees-with-kernel": (
         "BUF-06 CTRL-01 RSZ-01",
         "buffers end with a kernel that is made again, in loops and after resizes too",
@@ -146,8 +148,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "element-wise nodes and sums of such partitions are out of their bounds",
     ),
     "handle-output-off": ("QMG-12", "each output goes through memory of its own"),
-    "flattens-results": ("DOM-01", "a node gives its result in another shape than its operator does"),
-    "frees-twice": ("MEM-15", "memory is freed twice, as MEM-15 says"),
     "has-fixed-capacity": (
         "DOM-01 PART-04",
         "it claims nodes that are too large for it, and fails in invoke",
@@ -156,7 +156,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "CTRL-01",
         "kernels of subgraphs have nodes of the same indices, and it tells them apart by these",
     ),
-    "ignores-zero-points": ("DOM-01", "a node whose operand has a zero point gives wrong numbers"),
     "hint-changes-codes": ("EXE-03 EXE-04 EXE-05 EXE-13", "their codes are wrong in graphs with the hint"),
     "hint-ignored": ("OFF-02", "a graph out of a binary has IO buffers for hinted tensors as well"),
     "hinted-refuses-raw": ("QMG-05", "one of the four combinations cannot be executed"),
@@ -166,6 +165,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "each says of one call what IF-10 says of the others: an unknown context is refused",
     ),
     "if-swapped": ("CTX-08 IF-10", "deviceFree frees no device, and answers with codes of logs"),
+    "ignores-zero-points": ("DOM-01", "a node whose operand has a zero point gives wrong numbers"),
     "input-snapshot": ("QMG-12", "each input is copied to memory of its own"),
     "input-stale-line": ("QMG-12", "each input is copied to memory of its own"),
     "io-lazy": ("OFF-02 QMG-08", "no IO buffer is allocated at preparation, nor for a graph out of a binary"),
@@ -188,6 +188,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "leaks-at-init": ("LEAK-01 OWN-02", "what a kernel keeps is in use after the delegate's end too"),
     "leaks-at-prepare": ("LEAK-01 OWN-02", "what a kernel keeps is in use after the delegate's end too"),
     "makes-in-create": ("ABI-08", "what create takes and destroy leaves is this rule's as well"),
+    "never-stale": ("DET-04", "an output that is not written keeps what was in its memory"),
+    "no-copy": ("DET-04", "an output that nobody copies keeps what was in its memory"),
     "output-late": ("QMG-12", "each output waits in memory of its own"),
     "packs-weights": (
         "ERR-03 MEM-07",
@@ -199,6 +201,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "EXE-21",
         "a second raw execute has the output of the first, whatever its inputs are",
     ),
+    "reads-absent": ("DOM-01", "a node without the operand that may be absent gives wrong numbers"),
+    "refuses-second-model": ("HOS-02", "the interpreter that is made next is refused, too"),
     "reg-batch-code": (
         "CAP-04 REG-14 REG-21 REG-22",
         "each names the code of a bad descriptor of its kind, which may stand behind good ones",
@@ -220,10 +224,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "reg-wants-shape-config": ("CAP-03 REG-01 REG-17", "no plain registration succeeds"),
     "register-after-finalise": ("CAP-03 REG-01", "no registration succeeds in a context without a graph"),
     "resumes-failed": ("CTRL-01", "it knows the kernels of all subgraphs as one list"),
-    "never-stale": ("DET-04", "an output that is not written keeps what was in its memory"),
-    "no-copy": ("DET-04", "an output that nobody copies keeps what was in its memory"),
-    "reads-absent": ("DOM-01", "a node without the operand that may be absent gives wrong numbers"),
-    "refuses-second-model": ("HOS-02", "the interpreter that is made next is refused, too"),
     "rounds-constants": (
         "DOM-01 ERR-03 LIFE-10 NUM-10",
         "Prepare changes constants of the model, which nodes compute with; they stay so if it fails",

@@ -54,7 +54,7 @@ class Expected(NamedTuple):
     claims: dict[Subject, Claims] = {}  # noqa: RUF012 - nobody changes it
 
 
-_WORDS = ("reason", "issue", "owner")
+_WORDS = ("reason", "issue", "owner", "expires")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 """A date in quotes is taken, too: entries are written with empty quotes, to be filled."""
 
@@ -134,9 +134,9 @@ def _claims(path: Path, data: Any) -> dict[Subject, Claims]:
 
 def _checked(path: Path, number: int, data: Mapping[str, Any]) -> KnownFailure:
     named = f"{FLAG}: {os.fspath(path)!r}, entry {number} ({data.get('rule', 'of no rule')})"
-    empty = [name for name in (*_WORDS, "expires") if data.get(name) == ""]
-    if len(empty) > 1:  # an entry as it was written, to be filled: all at once
-        raise BadOption(f"{named}: {', '.join(empty[:-1])} and {empty[-1]} are empty")
+    empty = [name for name in _WORDS if isinstance(data.get(name), str) and not data[name].strip()]
+    if empty:  # all at once: an entry is written with four of them, to be filled
+        raise BadOption(f"{named}: empty, and to be filled: {', '.join(empty)}")
     expires = data.get("expires")
     if isinstance(expires, datetime.datetime) or (isinstance(expires, str) and not _DATE.fullmatch(expires)):
         raise BadOption(f"{named}: expires is a date, such as 2027-01-31")
@@ -164,7 +164,6 @@ def _problems(entry: _Entry) -> Iterator[str]:
     accepted = [each.value for each in ACCEPTED]
     if entry.verdict not in accepted:
         yield f"verdict is {entry.verdict!r}, and not one of {', '.join(accepted)}"
-    yield from (f"{name} is empty" for name in _WORDS if not getattr(entry, name).strip())
     if not entry.library:
         yield "library names nothing; it says of which libraries the entry holds"
     if entry.fingerprint == Fingerprint() and entry.verdict != Outcome.INCONCLUSIVE.value:

@@ -11,6 +11,9 @@ import pytest
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.rules import catalogue
 
+LARGE = ("NUM-11",)
+"""A case of it has tensors of up to 2^24 elements: five take half as long as all other rules together."""
+
 
 def turn(*words: str) -> int:
     """A number that is the same in every process, to choose by."""

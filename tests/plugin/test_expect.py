@@ -129,12 +129,12 @@ def test_a_crash_that_is_expected_of_its_owner_is_known_where_another_rule_meets
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (entry(reason='""'), "entry 1 (NUM-10): reason is empty"),
+        (entry(reason='""'), "entry 1 (NUM-10): empty, and to be filled: reason"),
         (entry(reason=""), "missing required field `reason`"),
-        (entry(owner='" "'), "entry 1 (NUM-10): owner is empty"),
-        (entry() + entry(issue='""'), "entry 2 (NUM-10): issue is empty"),
-        (entry(expires='""'), "expires is a date, such as 2027-01-31"),
-        (entry(expires='""', reason='""', owner='""'), "reason, owner and expires are empty"),
+        (entry(owner='" "'), "entry 1 (NUM-10): empty, and to be filled: owner"),
+        (entry() + entry(issue='""'), "entry 2 (NUM-10): empty, and to be filled: issue"),
+        (entry(expires='""'), "empty, and to be filled: expires"),
+        (entry(expires='""', reason='""', owner='""'), "empty, and to be filled: reason, owner, expires"),
         (entry(expires='"next year"'), "expires is a date, such as 2027-01-31"),
         (entry(expires='"2027-02-31"'), "entry 1 (NUM-10): "),
         (entry(expires="2027-01-31T00:00:00"), "expires is a date, such as 2027-01-31"),
@@ -299,7 +299,7 @@ def test_the_command_writes_what_a_report_found_and_no_reason(
     text = Path("known.toml").read_text(encoding="utf-8")
     assert text.startswith(kept)
     assert "1 entry added; write reason, issue, owner and expires into it" in capsys.readouterr().out
-    with pytest.raises(BadOption, match=r"entry 2 \(NUM-10\): reason, issue, owner and expires are"):
+    with pytest.raises(BadOption, match=r"entry 2 \(NUM-10\): empty, .*: reason, issue, owner, expires"):
         file.read(Path("known.toml"))
     assert updated("out.json") == 0
     assert Path("known.toml").read_text(encoding="utf-8") == text  # nothing twice

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conforming import DELEGATES, MEMORY, TARGETS, Conforming
 from fast_pairs import DEAR, FURTHER, LEAST, base_of, fast_pairs, pairs, targets_of
+from fast_run import LARGE
 
 from pytest_qnn.core.conditions import CONDITIONS, closed, parted
 from pytest_qnn.core.engine import judge
@@ -25,8 +26,6 @@ FAST = fast_pairs()
 FEWEST, FEW = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 10))
 """Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that
 most cases do not pass."""
-LARGE = ("NUM-11",)
-"""A case of it has tensors of up to 2^24 elements."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }

@@ -14,7 +14,7 @@ from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.sizes import nbytes
-from pytest_qnn.qnn.model.growth import FIRST_KEPT, RESIDENT, beyond
+from pytest_qnn.qnn.model.growth import FIRST_KEPT, MALLOC, RESIDENT, beyond
 from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import (
@@ -64,7 +64,7 @@ FREED_ENDS = frozenset({0, int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAP
 GROWING = {
     "fds": "open descriptors",
     "mappings": "mappings",
-    "heap": "bytes of malloc in use",
+    "heap": MALLOC,
     "resident": RESIDENT,
 }
 """What grows with the same calls again and again, by what a program calls it."""

@@ -196,8 +196,8 @@ def measured(once: Callable[[], Found | None], rounds: int) -> tuple[Found | Non
     started = time.monotonic()
     found, counts = grown(once, rounds, given_back=0.0)
     # A leak is what grows again: a pool may take more rounds to fill than warm the target up. Descriptors and
-    # mappings are counted exactly, once more. Memory depends on how far behind a worker was: what it queues
-    # its work in stays as large as it has ever been, and the first look does not wait for it.
+    # mappings are counted exactly, once more. Memory is filled by a worker that has still to do, to a height
+    # that no warm-up reaches; the first look does not wait for it.
     for looked in range(_AGAIN):
         growth = beyond(counts)
         if found is not None or growth is None or (looked and growth.what not in (MALLOC, RESIDENT)):

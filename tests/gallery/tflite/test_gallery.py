@@ -6,7 +6,7 @@ import dataclasses
 from contextlib import closing
 
 import pytest
-from fast_run import part
+from fast_run import LARGE, part
 
 from pytest_qnn.core.engine import judge_with_owners
 from pytest_qnn.core.profile import PROFILES, Profile
@@ -48,8 +48,6 @@ RULES = {
 USUAL = "NUM-09"
 CELLS = "DOM-01"
 """It judges each cell of the input domain, whatever its number of examples, and has a test of its own."""
-LARGE = ("NUM-11",)
-"""A case of it has tensors of up to 2^24 elements: five take as long as all other rules together."""
 LATE = ("eight-lanes", "sums-in-order")
 """It is met by long sums, which the first examples do not have."""
 PASSES = {Outcome.PASS, Outcome.UNSUPPORTED}

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_qnn.isolation.observe import process
-from pytest_qnn.qnn.model.growth import beyond
+from pytest_qnn.qnn.model.growth import MALLOC, beyond
 from pytest_qnn.qnn.runner import probes
 
-NAMES = {"mappings": "mappings", "blocks": "bytes of malloc in use"}
+NAMES = {"mappings": "mappings", "blocks": MALLOC}
 
 
 @pytest.mark.parametrize(("rate", "kept"), [(500, False), (0, True)], ids=["gets-on", "leaks"])

@@ -37,7 +37,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.plain import cycles
 from pytest_qnn.qnn.controls.rounds import of_executes
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.growth import beyond
+from pytest_qnn.qnn.model.growth import MALLOC, beyond
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
@@ -56,7 +56,7 @@ NO_HANDLE = (Binding("handle", NULL), Binding(), Binding())
 ENDED = (Alloc("b0", 8), Register("c0", (Descriptor("b0", (8,)),), ("h0",)), Deregister(("h0",)))
 OUTPUT_BY_HANDLE = (Binding(), Binding(), Binding("handle", "h0"))
 ALL_RAW = (Binding(seed=1), Binding(seed=2), Binding())
-MALLOC = ctypes.CDLL(None).malloc
+malloc = ctypes.CDLL(None).malloc
 ALL = (502, 1101, 1102)
 """Property keys: handles of tensors, memory, and that of ION."""
 
@@ -225,7 +225,7 @@ def test_graphs_are_composed_alone_or_second_or_come_out_of_a_binary() -> None:
 
 
 @pytest.mark.usefixtures("frozen")
-@pytest.mark.parametrize(("kept", "grows"), [(64, None), (10_000, "bytes of malloc in use")])
+@pytest.mark.parametrize(("kept", "grows"), [(64, None), (10_000, MALLOC)])
 @pytest.mark.parametrize("pause", [0.0, 0.001], ids=["quick", "slow"])
 def test_a_pool_that_fills_up_behind_the_first_rounds_is_no_growth(
     kept: int, grows: str | None, pause: float, monkeypatch: pytest.MonkeyPatch
@@ -256,7 +256,7 @@ class _KeepsBlocks(ReferenceBackend):
         super().graph_execute(*arguments)
         self.number += 1
         if self.number % self.every == 0:
-            MALLOC(1)
+            malloc(1)
 
 
 @pytest.mark.usefixtures("frozen")
@@ -264,7 +264,7 @@ class _KeepsBlocks(ReferenceBackend):
 def test_the_smallest_block_for_each_execute_is_found(every: int, grows: bool) -> None:
     seen = run(*GRAPH, Executes("g0", ALL_RAW, 10_000), backend=_KeepsBlocks(every)).steps[-1]
     growth = beyond(seen.counted(GrowthCounts))
-    assert (growth is not None and growth.what == "bytes of malloc in use") is grows
+    assert (growth is not None and growth.what == MALLOC) is grows
 
 
 @pytest.mark.parametrize(("bindings", "before"), [(NO_HANDLE, ()), (OUTPUT_BY_HANDLE, ENDED)])

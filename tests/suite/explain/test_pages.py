@@ -23,7 +23,7 @@ from pytest_qnn.report.explain import (
 )
 from pytest_qnn.tflite.cases.plugin import AnyPluginStep
 from pytest_qnn.tflite.cases.script import PlainStep
-from tools.explain import facts, pages
+from tools.explain import areas, facts, pages
 
 LONG = 10
 """Words of a sentence that stands on one page only."""
@@ -39,6 +39,10 @@ def test_the_documents_are_what_the_command_writes() -> None:
 
 def test_what_is_known_of_each_rule_is_what_the_command_writes() -> None:
     assert known.RULES.read_text(encoding="utf-8") == facts.text(), "run python -m tools.explain.facts"
+
+
+def test_what_is_told_of_areas_is_of_areas_that_there_are() -> None:
+    assert areas.ABOUT.keys() == {rule.area for rule in rules.listed().values()}
 
 
 def test_every_rule_has_a_page_with_its_sentence() -> None:
