@@ -371,6 +371,8 @@ class Failures(msgspec.Struct):
     by: dict[str, list[str]] = {}
     """By rule in whose cases something failed: the rules of which that is a finding."""
     blocked: list[str] = []
+    left_open: list[str] = []
+    """Rules that are inconclusive for another reason."""
     unjudged: list[str] = []
     """Rules in which the suite itself failed, or that have nothing to judge with."""
 
@@ -401,7 +403,9 @@ def judged_by(
                 found.by.setdefault(rule.id, []).append(owner)
             if verdict.is_blocked:
                 found.blocked.append(rule.id)
-            elif verdict.outcome not in (*_QUIET, Outcome.INCONCLUSIVE):
+            elif verdict.outcome is Outcome.INCONCLUSIVE:
+                found.left_open.append(rule.id)
+            elif verdict.outcome not in _QUIET:
                 finding = verdict.finding
                 found.seen[rule.id] = f"{finding.seen} @ {finding.where}"[:300] if finding else verdict.reason
                 found.by.setdefault(rule.id, []).append(rule.id)
@@ -444,6 +448,7 @@ def row(name: str, seed: int, only: Sequence[str] = (), *, measured: bool = Fals
         seen={rule: found.seen[rule] for rule in accused},
         unjudged=sorted([*left_out, *found.unjudged]),
         by=found.by,
+        left_open=found.left_open,
         rules=[rule.id for rule in judging] if only else [],
     )
 
@@ -625,7 +630,8 @@ and {judged} of {mutants} mutants. Without a row: {missing}. It took {cpu} minut
 Rows of the rules, controls and faults as they are on that day: {current} of {rows}. Left are {pairs} pairs of
 a fault and a rule, of {waiting} faults; rows that do not say which rules they are of, from before 2026-11-30:
 {undated}. `--left` counts these pairs, and `--stale` judges them. What cases meet afterwards (the
-runner, the reference, the runtimes) is not looked at.
+runner, the reference, the runtimes) is not looked at, and controls are only where something failed, since
+nothing else meets them.
 
 Profile `quick` (mutants of QNN with its 5 examples of libraries in children), nothing shrunk or repeated.
 To make it cheap, a control is run once for each fault and not for each rule; of an owner it is only said

@@ -2,7 +2,8 @@
 
 A row names the digests of the rules, with their cases, checks and controls, in a file beside the rows that
 has each set of them once. Of a fault with several rows each rule's last word counts. Not part of a digest is
-what cases meet afterwards: the runner, the reference, the runtimes.
+what cases meet afterwards: the runner, the reference, the runtimes. Only what fails meets controls: where
+nothing did, a rule's word holds as long as its cases and its check are the same.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Row(msgspec.Struct, frozen=True):
     """By rule in whose cases something failed: the rules of which that is a finding."""
     rules: list[str] = []
     """Those that judged the fault, where these were not all of its half."""
+    left_open: list[str] = []
+    """Rules that were inconclusive and are not in `blocked` (not told in rows from before 2026-11-30)."""
     whole: bool = False
     """Of the rules in `rules` in profile `default`: it says what is `later`, and nothing else."""
     day: str = ""
@@ -58,7 +61,11 @@ class Row(msgspec.Struct, frozen=True):
 def rules_now(subject: Subject) -> Rules:
     """Those of a half as they are, without the self-checks, which judge no target."""
     wanted = [each.id for each in catalogue().values() if each.subject == subject and not each.self_check]
-    return named({each: rule_digest(each, controls=True) for each in sorted(wanted)})
+    wanted.sort()
+    return named(
+        {each: rule_digest(each, controls=True) for each in wanted},
+        {each: rule_digest(each) for each in wanted},
+    )
 
 
 def keep(results: Path, row: Row, rules: Rules) -> None:
@@ -74,16 +81,29 @@ def kept(results: Path) -> list[Row]:
     return [msgspec.json.decode(each, type=Row) for each in lines]
 
 
+Digest = tuple[str, str]
+"""A rule, and its digest with controls."""
+
+
 class Said(msgspec.Struct, frozen=True):
     """The last that one rule has said of a fault."""
 
     digest: str
-    """Of the rule then."""
+    """Of the rule then, with controls."""
+    plain: str
+    """The same without; empty: not known."""
     failed: list[str]
     """Rules of which it saw a violation: its own, or one that it handed over."""
     blocked: bool
     unjudged: str
     """With the error; empty: it judged."""
+    left_open: bool
+
+    def holds(self, now: Rules, rule: str) -> bool:
+        """Whether the rule would say the same now, for all that is in digests."""
+        met_controls = self.failed or self.blocked or self.unjudged or self.left_open
+        is_plain = self.plain and self.plain == now.plain.get(rule)
+        return self.digest == now.digests[rule] or bool(is_plain and not met_controls)
 
 
 class Standing(msgspec.Struct):
@@ -104,8 +124,8 @@ class Standing(msgspec.Struct):
         """Of how many rules nothing was left to judge."""
         return sum(each.blocked for each in self.said.values()) if self.said else len(self.first.blocked)
 
-    def add(self, row: Row, rules: Rules) -> None:
-        """A later row, of rules that were these."""
+    def add(self, row: Row, rules: Rules, plain: Mapping[Digest, str]) -> None:
+        """A later row, of rules that were these; ``plain``: digests without controls."""
         self.day = row.day
         self.seconds += row.seconds
         if row.whole:
@@ -116,8 +136,14 @@ class Standing(msgspec.Struct):
         for rule in row.rules or rules.digests:
             if rule in left_out:
                 continue
+            digest = rules.digests[rule]
             self.said[rule] = Said(
-                rules.digests[rule], row.by.get(rule, []), rule in row.blocked, errors.get(rule, "")
+                digest,
+                plain.get((rule, digest), ""),
+                row.by.get(rule, []),
+                rule in row.blocked,
+                errors.get(rule, ""),
+                rule in row.left_open,
             )
         self.seen |= row.seen
         self.later = [rule for rule in self.later if rule not in row.rules]
@@ -127,9 +153,7 @@ class Standing(msgspec.Struct):
         if fault != self.fault:
             return [*now.digests]
         said = self.said
-        return [
-            rule for rule, digest in now.digests.items() if rule not in said or said[rule].digest != digest
-        ]
+        return [rule for rule in now.digests if rule not in said or not said[rule].holds(now, rule)]
 
     def row(self, kills: Iterable[str]) -> Row:
         """As one row of all rules that there still are.
@@ -164,6 +188,11 @@ class Standing(msgspec.Struct):
 
 def standing(rows: Iterable[Row], before: Mapping[str, Rules]) -> dict[str, Standing]:
     """By fault. A row that does not say what its rules were stands as it is, until there is another one."""
+    plain = {
+        (rule, rules.digests[rule]): digest
+        for rules in before.values()
+        for rule, digest in rules.plain.items()
+    }
     found: dict[str, Standing] = {}
     for row in rows:
         one = found.get(row.name)
@@ -172,7 +201,7 @@ def standing(rows: Iterable[Row], before: Mapping[str, Rules]) -> dict[str, Stan
             continue
         if one is None or not (row.rules or row.whole):
             found[row.name] = one = Standing(row, row.fault)
-        one.add(row, before[row.digests])
+        one.add(row, before[row.digests], plain)
     return found
 
 

@@ -73,6 +73,8 @@ class Rules(msgspec.Struct, frozen=True):
     name: str
     digests: dict[str, str]
     """By rule (`pytest_qnn.mutants.digests.rule_digest`)."""
+    plain: dict[str, str] = {}
+    """Where these are with controls: the same without. Rules from before 2026-11-30 may have none."""
 
 
 def rules_of(half: str) -> Rules:
@@ -82,9 +84,9 @@ def rules_of(half: str) -> Rules:
     return named({each: rule_digest(each) for each in sorted(wanted)})
 
 
-def named(digests: dict[str, str]) -> Rules:
+def named(digests: dict[str, str], plain: dict[str, str] | None = None) -> Rules:
     """Rules with these digests, by the name that they have wherever they are the same."""
-    return Rules(hashlib.sha256(msgspec.json.encode(digests)).hexdigest()[:16], digests)
+    return Rules(hashlib.sha256(msgspec.json.encode(digests)).hexdigest()[:16], digests, plain or {})
 
 
 def kept(results: Path) -> list[Judged]:

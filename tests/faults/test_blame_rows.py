@@ -53,6 +53,27 @@ def test_what_has_changed_since_is_new_or_was_left_out_is_stale() -> None:
     assert standing(FIRST, AGAIN).stale(NOW, "f") == ["QLEAK-01"]
 
 
+def test_where_nothing_failed_other_controls_change_nothing() -> None:
+    plain = {rule: f"{rule}, its cases and check" for rule in BEFORE.digests}
+    before = replace(BEFORE, plain=plain)
+    later = Rules("later", dict.fromkeys(BEFORE.digests, "other controls"), plain)
+    row = replace(FIRST, unjudged=["QLEAK-01 (TargetLost)"])  # REG-02 has failed, REG-01 is blocked
+
+    def stale(row: Row, now: Rules) -> list[str]:
+        return blame_rows.standing([row], {"before": before})["m"].stale(now, "f")
+
+    assert stale(row, before) == []
+    assert stale(row, later) == ["REG-01", "REG-02", "QLEAK-01"]
+    assert stale(replace(row, left_open=["REG-08"]), later) == [*BEFORE.digests]
+    changed = replace(later, plain=plain | {"REG-08": "other cases"})
+    assert stale(row, changed) == [*BEFORE.digests]
+    assert standing(FIRST).stale(replace(NOW, plain=plain), "f") == [
+        "REG-02",
+        "QLEAK-01",
+        "REG-07",
+    ]  # not known
+
+
 def test_of_a_fault_that_has_changed_all_is_stale() -> None:
     assert standing(FIRST, AGAIN).stale(NOW, "other") == [*NOW.digests]
 
@@ -130,7 +151,9 @@ def test_digests_are_a_rules_with_its_controls_and_a_mutants_own() -> None:
         pair_digest("REG-01", mutant),
     }
     assert len(digests) == 4
-    assert blame_rows.rules_now("memory").digests["REG-01"] == rule_digest("REG-01", controls=True)
+    now = blame_rows.rules_now("memory")
+    assert now.digests["REG-01"] == rule_digest("REG-01", controls=True)
+    assert now.plain["REG-01"] == rule_digest("REG-01")
 
 
 @pytest.fixture

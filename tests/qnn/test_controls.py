@@ -365,7 +365,7 @@ def test_memory_that_is_wrong_spoils_all() -> None:
     [
         ("register", ["DRG-10"]),
         ("context", ["DRG-10", "CTX-01", "CTX-10"]),
-        ("refused", ["REG-28", "REG-28"]),
+        ("refused", ["DRG-10", "REG-28", "REG-28"]),
         ("unread", []),
     ],
 )
@@ -468,6 +468,43 @@ def test_an_offset_that_is_refused_is_told_by_who_owns_it(backend: str, rule: st
     finally:
         target.close()
     assert [each.owner.id for each in filter(None, (cause,))] == owners
+
+
+ROUNDS = range(21)
+FREED_OVER = MemoryCase(
+    (
+        *(Alloc(f"b{number}", 8192) for number in ROUNDS),
+        Observe(),
+        *(
+            step
+            for number in ROUNDS
+            for step in (
+                ContextCreate(f"c{number}"),
+                Register(f"c{number}", (Descriptor(f"b{number}", (8,)),), (f"h{number}",)),
+                ContextFree(f"c{number}"),
+            )
+        ),
+        Observe(patient=True),
+    )
+)
+REFUSED = MemoryCase((CONTEXT, Alloc("b0", 8192), Churn("refused", "b0", "c0", tensors=2)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "case", "seen"),
+    [("CTX-01", FREED_OVER, Retained("1", "21")), ("QLEAK-03", REFUSED, Measured("16", "100"))],
+)
+@pytest.mark.parametrize("spare", ["drg-unmaps-the-tensor", "drg-keeps-memory"])
+def test_what_deregistering_leaves_of_a_buffer_is_one_finding(
+    rule: str, case: MemoryCase, seen: Violation, spare: str
+) -> None:
+    target = open_memory_target(f"mutant:{spare}", "emulated", "off", 5.0)
+    try:
+        cause = Attribution(catalogue()[rule], target, catalogue().__getitem__).cause(case, seen)
+    finally:
+        target.close()
+    assert cause is not None
+    assert cause.owner.id == "DRG-10"
 
 
 @pytest.mark.parametrize(

@@ -358,10 +358,6 @@ def _mappings(walked: Walked) -> dict[str, int]:
     return dict(zip(walked.step.buffers, walked.seen.counted(ProcessCounts).mapped, strict=False))
 
 
-Resource = Literal["fds", "memfds"]
-"""Descriptors, and mappings of memfds."""
-
-
 def steps_of(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[int, AnyStep, StepSeen]]:
     """Steps that were carried out, and reads that could not be."""
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
@@ -369,8 +365,17 @@ def steps_of(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[int, AnySte
             yield index, step, seen
 
 
+Resource = Literal["open descriptors", "mappings of shared memory"]
+_OF_BUFFERS: tuple[Resource, ...] = ("open descriptors", "mappings of shared memory")
+
+
 def demand_steady(
-    case: MemoryCase, trace: MemoryTrace, doing: str, kinds: tuple[Resource, ...], *, falling: bool = False
+    case: MemoryCase,
+    trace: MemoryTrace,
+    doing: str,
+    kinds: tuple[Resource, ...] = _OF_BUFFERS,
+    *,
+    falling: bool = False,
 ) -> None:
     """Raise Violation when a count of the last Observe differs from the first one's: Retained if it is more.
 
@@ -386,11 +391,11 @@ def demand_steady(
         return
     before, (index, after) = looks[0][1], looks[-1]
     both: dict[Resource, tuple[int, int]] = {
-        "fds": (before.fds, after.fds),
-        "memfds": (before.memfds, after.memfds),
+        "open descriptors": (before.fds, after.fds),
+        "mappings of shared memory": (before.memfds, after.memfds),
     }
     for kind in kinds:
         was, now = both[kind]
         if now > was or (now < was and not falling):
             kind_of = Retained if now > was else Violation
-            raise kind_of(f"{was} {kind}", f"{now} after {doing}", f"step {index}")
+            raise kind_of(f"{kind}: {was}, as at the first look", f"{now} after {doing}", f"step {index}")

@@ -41,6 +41,19 @@ class _KeepsMemory(ReferenceBackend):
         context.shared.pop(identity, None)
 
 
+@faulty_backend(
+    "drg-unmaps-the-tensor", "Of deregistered memory only the tensor's pages are unmapped.", "DRG-10"
+)
+class _UnmapsTheTensor(ReferenceBackend):
+    """The whole descriptor was mapped; what is behind the page in which its last tensor ends stays so."""
+
+    def drop_user(self, registration: Registration) -> None:
+        request, shared = registration.request, registration.shared
+        if shared.users == {registration.handle}:
+            shared.mapping.length = min(shared.mapping.length, request.offset + request.size)
+        super().drop_user(registration)
+
+
 @faulty_backend("drg-clears-array", "The client's handles are set to NULL.", "DRG-12")
 class _ClearsArray(ReferenceBackend):
     def mem_deregister(self, handles: Any, count: int) -> None:

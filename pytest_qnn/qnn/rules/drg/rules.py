@@ -505,7 +505,7 @@ def drg_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     gone = [w for w in own_steps(case, trace, lambda w: isinstance(w.step, Deregister)) if w.code == 0]
     if len(gone) < _ROUNDS:
         return Examined(0, "buffers given back")
-    demand_steady(case, trace, "deregistering and freeing", ("fds", "memfds"), falling=True)
+    demand_steady(case, trace, "deregistering and freeing", falling=True)
     return Examined(len(gone), "buffers given back")
 
 

@@ -7,25 +7,22 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import NULL, Descriptor, Execute, Executes, MemoryCase
 from pytest_qnn.qnn.cases.memory import CUSTOM
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
-from pytest_qnn.qnn.model.growth import beyond
 from pytest_qnn.qnn.rules.graphs import require_execute
 from pytest_qnn.qnn.rules.judging import require_session
+from pytest_qnn.qnn.rules.qleak.growth import ROUNDS, rounds_judged
 from pytest_qnn.qnn.strategies.binaries import loaded, retrieved, written
-from pytest_qnn.qnn.strategies.graphs import Cases, change, raw
+from pytest_qnn.qnn.strategies.graphs import Cases, change, placed, raw
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace
 
 _UNSUPPORTED = int(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
-_ROUNDS = (1000, 300, 300, 1000, 10_000)
-"""As of refused registrations (QLEAK-03)."""
-_LEAST_ROUNDS = 100
 _NO_MEMORY = 0
 """In the place of a Qnn_MemType_t: no memory is registered."""
 _SHAPE = (1, 2, 2, 2)
@@ -63,8 +60,7 @@ def _prepared(scene: Scene, tape: Tape, place: str) -> str:
 def _registered(scene: Scene, graph: str, mem_type: int, tensor: int) -> str:
     """The handle of memory for one tensor of the graph; an output's may be behind the begin of its buffer."""
     made = scene.graphs[graph]
-    is_behind = mem_type == CUSTOM and tensor < 0 and not scene.facts.only_aligned
-    offset = _OFFSET if is_behind else 0
+    offset = placed(scene, _OFFSET) if mem_type == CUSTOM and tensor < 0 else 0
     buffer = scene.alloc(offset + nbytes(made.shape, made.dtype))
     described = Descriptor(buffer, made.shape, made.dtype, mem_type, offset=offset)
     (handle,) = scene.register(made.context, described)
@@ -100,7 +96,7 @@ def _executes(facts: MemoryFacts, repeat: Callable[[Scene, str, int, int, int], 
 
     return st.builds(
         case,
-        st.sampled_from(_ROUNDS),
+        st.sampled_from(ROUNDS),
         st.sampled_from((_NO_MEMORY, *types)),
         st.sampled_from((0, -1)),
         st.sampled_from(places),
@@ -141,13 +137,7 @@ def _judge(case: MemoryCase, trace: MemoryTrace, what: str, *, refused: bool) ->
             raise FailedCall("success in every round", answer, where, call="graphExecute")
         if seen.calls:
             continue
-        growth = beyond(counts)
-        if growth is not None:
-            where = f"step {index}, {counts.rounds} rounds"
-            raise Measured(
-                f"at most {growth.most} more {growth.what} than before", f"{growth.seen} more", where
-            )
-        count += counts.rounds if counts.rounds >= _LEAST_ROUNDS else 0
+        count += rounds_judged(counts, f"step {index}, {counts.rounds} rounds")
     return Examined(count, what)
 
 

@@ -13,6 +13,7 @@ from pytest_qnn.qnn.cases.case import MemoryCase, QnnDType, QnnOp, WholeSession
 from pytest_qnn.qnn.cases.sizes import arity, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.growth import MALLOC, RESIDENT
 from pytest_qnn.qnn.rules.judging import require_session
 from pytest_qnn.qnn.strategies.scene import Scene
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
@@ -74,7 +75,7 @@ def qleak_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for where, step, seen in carried_out(case, trace):
         counts = seen.counted(GrowthCounts)
         most = nbytes(step.shape, step.dtype) // 2
-        for what, grown in (("bytes of malloc in use", counts.heap), ("resident bytes", counts.rss)):
+        for what, grown in ((MALLOC, counts.heap), (RESIDENT, counts.rss)):
             if grown > most:
                 wanted = f"at most {most} more {what} than before a session with {2 * most} bytes of weights"
                 raise Measured(wanted, f"{grown} more", where)

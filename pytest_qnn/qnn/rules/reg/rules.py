@@ -719,7 +719,7 @@ def reg_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
     failed = [w for w in own_steps(case, trace, lambda w: isinstance(w.step, Register)) if w.code]
     if len(failed) < _FAILURES:
         return Examined(0, "failed registrations")
-    demand_steady(case, trace, f"{_FAILURES} failed registrations", ("fds", "memfds"), falling=True)
+    demand_steady(case, trace, f"{_FAILURES} failed registrations", falling=True)
     return Examined(len(failed), "failed registrations")
 
 

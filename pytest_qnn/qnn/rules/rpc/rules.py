@@ -197,7 +197,7 @@ def rpc_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
             expected = f"descriptor {first} again" if first >= 0 else "a descriptor of 0 or above"
             raise Violation(expected, str(fd_of(seen)), f"step {index}, to-fd of {step.buffer}")
         count += 1
-    demand_steady(case, trace, "rpcmem_to_fd", ("fds",), falling=True)
+    demand_steady(case, trace, "rpcmem_to_fd", ("open descriptors",), falling=True)
     return Examined(count, "descriptors asked for")
 
 
@@ -279,7 +279,7 @@ def rpc_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     if _freed_again(case, trace):
         return Examined(0, "frees that must be ignored")
-    demand_steady(case, trace, "frees of what is no allocation", ("fds", "memfds"))
+    demand_steady(case, trace, "frees of what is no allocation")
     looked = False
     known: dict[str, int] = {}
     count = 0
@@ -335,7 +335,7 @@ def _cycles(scene: Scene, tape: Tape) -> None:
 )
 def rpc_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """No more descriptors or shared mappings after eight rounds than before."""
-    demand_steady(case, trace, f"{_CYCLES} rounds of alloc and free", ("fds", "memfds"), falling=True)
+    demand_steady(case, trace, f"{_CYCLES} rounds of alloc and free", falling=True)
     looks = [
         seen.counted(ProcessCounts).mappings
         for _, step, seen in steps_of(case, trace)
