@@ -1,10 +1,15 @@
-"""Where figures were measured, and how fast it was: ``python -m benchmarks.machine``."""
+"""Where figures were measured, and how fast it was: ``python -m benchmarks.machine``.
+
+``python -m benchmarks.machine --parts`` prints of how many parts of the full tests one fits into the 15
+minutes of ``.ci/run`` here.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +24,11 @@ _PACKAGES = (
     "ai-edge-litert",
 )
 _ADDITIONS = 5_000_000
+_PARTS = ((0.125, 10), (0.155, 20))
+"""Up to so many seconds of the yardstick, one of so many parts: the 15 minutes were set for machines of 0.10
+s, on which a tenth fits."""
+_LEAST_PARTS = 30
+"""On all slower machines."""
 
 
 def facts() -> dict[str, str]:
@@ -67,5 +77,13 @@ def _added() -> float:
     return time.process_time() - begun
 
 
+def parts(seconds: float) -> int:
+    """Into how many parts the full tests are divided for ``.ci/run``; ``seconds``: of the yardstick."""
+    return next((parts for most, parts in _PARTS if seconds <= most), _LEAST_PARTS)
+
+
 if __name__ == "__main__":
-    print("\n".join(f"{name}: {value}" for name, value in facts().items()))
+    if sys.argv[1:] == ["--parts"]:
+        print(parts(yardstick()))
+    else:
+        print("\n".join(f"{name}: {value}" for name, value in facts().items()))

@@ -50,7 +50,7 @@ LIBRARIES = {
 }
 """What a page names, and what a test has in its place."""
 PAGES: Mapping[str, Mapping[str, str]] = {
-    "README.md": {"--qnn-replay=FOLDER": "--qnn-replay=finding"},
+    "README.md": {"=FOLDER --tflite-delegate=...": "=finding --qnn-backend=mutant:reg-keeps-first"},
     "docs/index.md": {},
     "docs/findings.md": {"$LIB": "build/libexample.so"},
     "docs/how-to/certification.md": {"certify --to": f"certify {RULES} --qnn-profile=quick --to"},

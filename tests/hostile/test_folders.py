@@ -263,8 +263,8 @@ def found(run: subprocess.Popen[str]) -> tuple[Path, int]:
     """The folder that a run's replay command names, and the seed of its case."""
     output = run.communicate(timeout=60)[0]
     (command,) = {line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("  replay ")}
-    words = shlex.split(command)
-    folder = Path(words[words.index("--qnn-replay") + 1])
+    option = "--qnn-replay="
+    (folder,) = (Path(word[len(option) :]) for word in shlex.split(command) if word.startswith(option))
     assert (folder / "command.txt").read_text() == f"{command}\n"
     return folder, json.loads((folder / "case.json").read_text())["seed"]
 

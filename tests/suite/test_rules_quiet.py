@@ -23,9 +23,9 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
 FAST = fast_pairs()
-FEWEST, FEW = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 10))
-"""Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that
-most cases do not pass."""
+FEW, FEWEST = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 2))
+"""Of each pair, and of rules with large tensors in the full run; more where so few show nothing, as behind
+gates that most cases do not pass."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }
@@ -85,7 +85,7 @@ def in_both_runs() -> Iterator[Any]:
             continue
         place = f"{name}-{rule_id}"
         if (rule_id, name) in FAST:
-            yield pytest.param(rule_id, name, FEWEST, 7, id=place)
+            yield pytest.param(rule_id, name, FEW, 7, id=place)
             place += "-again"
         effort = FEWEST if rule_id in LARGE else FEW
         yield pytest.param(rule_id, name, effort, 8, id=place, marks=pytest.mark.full)
