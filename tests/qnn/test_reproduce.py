@@ -39,6 +39,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.reproduce.observed import Where, observations
 from pytest_qnn.qnn.reproduce.text import Names, comment, literal
+from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, MemoryTrace, StepSeen
 from pytest_qnn.report.explain.stored import example_of
 from pytest_qnn.session import reproducers as session_reproducers
@@ -226,6 +227,15 @@ def test_a_name_that_c_has_for_something_else_is_written_otherwise(tmp_path: Pat
             case, MemoryTrace(death=Death("signal", "SIGSEGV", len(case.steps) - 1)), SAID
         )
         built(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", ["c0", "of_a_long_name", "size", "written_2", "a.id"])
+def test_what_was_not_written_is_told_of_an_object_of_any_name(tmp_path: Path, name: str) -> None:
+    """A name with "_long" in it was taken for that of a number."""
+    trace = MemoryTrace(steps=(StepSeen(code=0, values=(UNTOUCHED,)),))
+    text = reproduce.program(MemoryCase((ContextCreate(name),)), trace, SAID)
+    assert "what the call gives was not written" in text
+    built(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["*/", "/* ", "\\", "a\nb", "??/", "???/", "?????/", "\x1b[31m", "é"])

@@ -314,6 +314,10 @@ def _of_bytes(slot: int, difference: Difference, expression: str) -> str | None:
     return f'observe({slot}, "{what}", digest(AT({pointer}, {first}), {length}) == 0x{digest:08x}u);'
 
 
+_NUMBER: Final = re.compile(r"(size|written|count)(_\d+)?")
+"""Variables in which a call writes a number; those of a case's objects end otherwise (`text.of_case`)."""
+
+
 def _of_relation(
     slot: int, difference: Difference, expression: str, facts: Mapping[Where, str]
 ) -> str | None:
@@ -321,13 +325,13 @@ def _of_relation(
     assert isinstance(found, tuple)
     if difference.where.label in statements.LABELS:
         return statements.statement(slot, difference.where, found, facts)
+    is_number = _NUMBER.fullmatch(expression) is not None
     if ".id" in expression:
         unwritten, null = "0", "0"
-    else:
-        unwritten, null = ("UNTOUCHED_NUMBER", "0") if "_long" in expression else ("UNTOUCHED", "NULL")
-    number = not _is_pointer(difference.where.label, facts, expression)
-    if number:
+    elif is_number:
         unwritten, null = "UNTOUCHED_NUMBER", "0"
+    else:
+        unwritten, null = "UNTOUCHED", "NULL"
     conditions = {
         UNTOUCHED_SEEN: ("was not written", f"{expression} == {unwritten}"),
         NULL_SEEN: ("is NULL", f"{expression} == {null}"),
@@ -360,8 +364,3 @@ def _own(
             return "", ""
         parts.append(f"{expression} != {other}")
     return "is an object of its own", " && ".join(parts)
-
-
-def _is_pointer(label: str, facts: Mapping[Where, str], expression: str) -> bool:
-    del label, facts
-    return not re.match(r"(size|written|count)(_\d+)?$", expression)
