@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from delegate_doubles import Factory
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from msgspec.structs import replace
 from reducing import Reducing
 
 from pytest_qnn.core.engine import judge
@@ -32,6 +33,7 @@ from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     Apply,
@@ -44,12 +46,14 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.domain.table import Cell, made
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
 from pytest_qnn.tflite.runner import run as runner
 from pytest_qnn.tflite.runner.delegates import DelegateUnusable, delegate_factory
+from pytest_qnn.tflite.runner.domain import run_domain_case
 from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan, subgraph_of
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
@@ -643,6 +647,37 @@ def test_rt_12_options_arrive_whatever_the_runtime_declares(runtime: Runtime, tm
     delegate_factory(str(library), {"a": "1", "b": "2", "c": "3"}, runtime).make(Application()).close()
     with pytest.raises(DelegateUnusable):
         delegate_factory(str(library), {"a": "1"}, runtime).make(Application())
+
+
+# RT-14: after a failed application the operands of float16 are taken away from nodes (2.14).
+
+
+class Fails(ReferenceDelegate):
+    """Its application fails."""
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        raise ValueError(f"none of {len(plan.plan)} nodes is known")
+
+
+TO_CAST = Cell("CAST", "float16", 2)
+
+
+def test_rt_14_operands_of_float16_are_absent_after_a_failure(runtime: Runtime) -> None:
+    for cell in (TO_CAST, replace(TO_CAST, dtype="int32")):
+        interpreter = runtime.interpreter(made(cell).model)
+        delegate = Fails()
+        with pytest.raises((RuntimeError, ValueError)):
+            interpreter._interpreter.ModifyGraphWithDelegate(delegate.address)
+        (node,) = private_plan(context_of(interpreter), {})
+        is_lost = runtime.name == "tflite_runtime" and cell.dtype == "float16"
+        assert tuple(node.inputs) == ((-1,) if is_lost else (0,))
+        del interpreter
+        delegate.close()
+
+
+def test_rt_14_is_no_failure_of_the_delegates(runtime: Runtime) -> None:
+    trace = run_domain_case(DomainCase((TO_CAST,)), [Factory("mine", Fails)], runtime)
+    assert [each.outcome for each in trace.cells] == ["undone"]
 
 
 # Kernels of the CPU that end the process where operands of many dimensions differ in shape.

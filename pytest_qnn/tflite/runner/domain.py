@@ -242,7 +242,7 @@ def _run(
     except (DelegateUnusable, *RAISED) as error:
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     if failure and interpreter is not None and not applied:
-        is_undone = _works_without(interpreter, runtime)
+        is_undone = _works_without(interpreter, runtime, nodes)
     # The exception is gone, and with it the last frame that holds the interpreter, which goes before them.
     del interpreter
     for delegate in reversed(delegates):
@@ -255,13 +255,24 @@ def cpu_outputs(model: Made, runtime: Runtime) -> Any:
     return _run(model, None, runtime).outputs
 
 
-def _works_without(interpreter: Any, runtime: Runtime) -> bool:
-    """An application has failed: whether the interpreter is ready for an inference on the CPU."""
+def _works_without(interpreter: Any, runtime: Runtime, nodes: Sequence[OneNode]) -> bool:
+    """An application has failed: whether the interpreter is ready for an inference on the CPU.
+
+    Where it is not because the runtime has taken operands away from its own kernels (RT-14), it counts as
+    ready: the delegate has no part in that.
+    """
     try:
         interpreter.allocate_tensors()
     except RAISED:
-        return False
+        return runtime.observed and _lacks_operands(interpreter, nodes)
     return not runtime.observed or not _claimed(interpreter, runtime, 1)
+
+
+def _lacks_operands(interpreter: Any, nodes: Sequence[OneNode]) -> bool:
+    """Nodes of the plan lack operands that the model has."""
+    plan = private_plan(context_of(interpreter), {})
+    absent = sum(operand is None for node in nodes for operand in node.operands)
+    return sum(index < 0 for node in plan for index in node.inputs) > absent
 
 
 def _claimed(interpreter: Any, runtime: Runtime, nodes: int) -> frozenset[int]:
