@@ -318,10 +318,6 @@ FALSE: dict[str, tuple[str, str]] = {
         "BUF-08",
         "an input that is an output as well is changed when another output is copied",
     ),
-    "fails-on-nothing": (
-        "DOM-01",
-        "undoing the failure 2.14 takes operands of float16 away from its own kernels, and dies (RT-14)",
-    ),
     "has-one-kernel": (
         "PREC-09",
         "it tells kernels apart by the index of their first node, and finds another one's",

@@ -210,10 +210,9 @@ def test_libqnnir(tmp_path: Path, which: str) -> None:
 def test_xnnpack(tmp_path: Path, runtime: str, which: str) -> None:
     only = expression(some_of("delegate", "PART-10")) if which == "some" else ""
     rules = judged(tmp_path, only, "--tflite-delegate=xnnpack", f"--tflite-runtime={runtime}")
-    # Ranks 7 and 8, a short bias, an absent operand; on 2.14 TRANSPOSE of float16 (docs/findings.md).
+    # Ranks 7 and 8, a short bias, an absent operand (docs/findings.md).
     known = {"DOM-01": "fail", "HOS-01": "fail", "HOS-02": "crash"}
-    found = known if (runtime, which) == ("ai_edge_litert", "all") else {"DOM-01": "crash"}
-    assert verdicts(rules, "pass", "unsupported") == found
+    assert verdicts(rules, "pass", "unsupported") == (known if runtime == "ai_edge_litert" else {})
     assert rules["PART-10"]["examined"] > 0
 
 

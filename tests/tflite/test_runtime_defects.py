@@ -675,6 +675,16 @@ def test_rt_14_operands_of_float16_are_absent_after_a_failure(runtime: Runtime) 
         delegate.close()
 
 
+def test_rt_14_does_not_end_the_process_of_a_delegate_whose_kernel_cannot_be_prepared() -> None:
+    """XNNPACK claims a TRANSPOSE of float16, which it cannot prepare."""
+    target = open_delegate_target([("xnnpack", {})], "tflite_runtime", "fork", 10.0)
+    try:
+        trace = target.run(DomainCase((Cell("TRANSPOSE", "float16", 2),)))
+    finally:
+        target.close()
+    assert [each.outcome for each in trace.cells] == ["undone"]
+
+
 def test_rt_14_is_no_failure_of_the_delegates(runtime: Runtime) -> None:
     trace = run_domain_case(DomainCase((TO_CAST,)), [Factory("mine", Fails)], runtime)
     assert [each.outcome for each in trace.cells] == ["undone"]

@@ -1,12 +1,11 @@
-"""DOM-01: XNNPACK of tflite-runtime 2.14.0 dies while it is applied to a TRANSPOSE of float16.
+"""RT-14: tflite-runtime 2.14.0 dies while XNNPACK is applied to a TRANSPOSE of float16.
 
     python transpose_of_float16.py tflite_runtime    ends with 1 on tflite-runtime 2.14.0
     python transpose_of_float16.py ai_edge_litert    ends with 0 on ai-edge-litert 2.3.0
 
-This runtime's CPU has no such kernel, and says so when it is invoked. XNNPACK should leave the node to it,
-and fails while it is applied. The end of the process is the runtime's: where it undoes that failure it takes
-the operand of float16 away from its own kernel (RT-14 in docs/reference/runtimes.md), whose Prepare reads
-what is not there.
+This runtime's CPU has no such kernel, and says so when it is invoked. XNNPACK claims the node, and its kernel
+cannot be prepared. The end of the process is the runtime's: where it undoes that it takes the operand of
+float16 away from its own kernel (RT-14 in docs/reference/runtimes.md), whose Prepare reads what is not there.
 """
 
 from __future__ import annotations

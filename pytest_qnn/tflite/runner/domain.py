@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +21,7 @@ from pytest_qnn.tflite.domain.coverage import loosened
 from pytest_qnn.tflite.domain.judging import is_right
 from pytest_qnn.tflite.domain.node import NoSuchCellError, OneNode
 from pytest_qnn.tflite.domain.table import Beside, Made, beside, is_plain, made
+from pytest_qnn.tflite.observe.failures import KeptFailures
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
@@ -225,24 +229,29 @@ def _run(
     delegates: list[LiveDelegate] = []
     claimed: frozenset[int] = frozenset()
     failure, outputs = "", []
+    kept: list[KeptFailures | None] = []
     applied = is_undone = is_dynamic = False
     interpreter: Any = None
     try:
         interpreter = runtime.interpreter(model.model)
         for factory in chain or ():
             delegates.append(factory.make(Application()))
-            interpreter._interpreter.ModifyGraphWithDelegate(delegates[-1].address)
+            kept.append(_applied(delegates[-1], interpreter, nodes, runtime))
+            _require_success(kept, _FailedAloneError)
         applied = True
         interpreter.allocate_tensors()
+        _require_success(kept, RuntimeError)
         claimed = _claimed(interpreter, runtime, len(nodes)) if chain is not None else claimed
         if invoke and (claimed or chain is None):
             outputs = _invoked(nodes, interpreter)
         elif chain is None and runtime.observed:
             is_dynamic = _is_dynamic(interpreter)
+    except _FailedAloneError as error:
+        failure, is_undone, applied = str(error), True, True
     except (DelegateUnusable, *RAISED) as error:
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     if failure and interpreter is not None and not applied:
-        is_undone = _works_without(interpreter, runtime, nodes)
+        is_undone = _works_without(interpreter, runtime)
     # The exception is gone, and with it the last frame that holds the interpreter, which goes before them.
     del interpreter
     for delegate in reversed(delegates):
@@ -255,24 +264,51 @@ def cpu_outputs(model: Made, runtime: Runtime) -> Any:
     return _run(model, None, runtime).outputs
 
 
-def _works_without(interpreter: Any, runtime: Runtime, nodes: Sequence[OneNode]) -> bool:
-    """An application has failed: whether the interpreter is ready for an inference on the CPU.
+class _FailedAloneError(Exception):
+    """An application has failed, and the runtime, which was not told, would go on without it."""
 
-    Where it is not because the runtime has taken operands away from its own kernels (RT-14), it counts as
-    ready: the delegate has no part in that.
-    """
+
+def _applied(
+    delegate: LiveDelegate, interpreter: Any, nodes: Sequence[OneNode], runtime: Runtime
+) -> KeptFailures | None:
+    """Apply it; the failures that the runtime is not told of, where it would do harm undoing them (RT-14)."""
+    operands = [each for node in nodes for each in node.operands if each is not None]
+    if not (any(each.values.dtype == np.float16 for each in operands) and _loses_operands(runtime)):
+        interpreter._interpreter.ModifyGraphWithDelegate(delegate.address)
+        return None
+    with KeptFailures(delegate.address) as kept:
+        interpreter._interpreter.ModifyGraphWithDelegate(delegate.address)
+    return kept
+
+
+@functools.cache
+def _loses_operands(runtime: Runtime) -> bool:
+    """RT-14: of a failed application nodes lose their operands of float16. False where it cannot be seen."""
+    if not runtime.observed:
+        return False
+    # The kernel of a CAST survives the loss: others end the process.
+    interpreter = runtime.interpreter(made(Cell("CAST", "float16", 1)).model)
+    fails = layouts.DelegatePrepare(lambda *_: layouts.ERROR)
+    delegate = layouts.Delegate(Prepare=ctypes.cast(fails, ctypes.c_void_p))
+    with contextlib.suppress(*RAISED):
+        interpreter._interpreter.ModifyGraphWithDelegate(ctypes.addressof(delegate))
+    return any(index < 0 for node in private_plan(context_of(interpreter), {}) for index in node.inputs)
+
+
+def _require_success(kept: Sequence[KeptFailures | None], error: type[Exception]) -> None:
+    """Raise the error where something failed of which the runtime was not told."""
+    for each in filter(None, kept):
+        if each.seen:
+            raise error(each.seen[0])
+
+
+def _works_without(interpreter: Any, runtime: Runtime) -> bool:
+    """An application has failed: whether the interpreter is ready for an inference on the CPU."""
     try:
         interpreter.allocate_tensors()
     except RAISED:
-        return runtime.observed and _lacks_operands(interpreter, nodes)
+        return False
     return not runtime.observed or not _claimed(interpreter, runtime, 1)
-
-
-def _lacks_operands(interpreter: Any, nodes: Sequence[OneNode]) -> bool:
-    """Nodes of the plan lack operands that the model has."""
-    plan = private_plan(context_of(interpreter), {})
-    absent = sum(operand is None for node in nodes for operand in node.operands)
-    return sum(index < 0 for node in plan for index in node.inputs) > absent
 
 
 def _claimed(interpreter: Any, runtime: Runtime, nodes: int) -> frozenset[int]:

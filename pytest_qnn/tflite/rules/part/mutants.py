@@ -252,10 +252,8 @@ class _ReplacesEachNode(ReferenceDelegate):
         return max((super(_ReplacesEachNode, self).replace(context, (index,)) for index in nodes), default=0)
 
 
-@faulty_delegate("fails-on-nothing", "Reports an error when it supports no node.", "PART-16", deadly=True)
+@faulty_delegate("fails-on-nothing", "Reports an error when it supports no node.", "PART-16")
 class _FailsOnNothing(ReferenceDelegate):
-    """Of float16 the runtime dies of such an error (RT-14)."""
-
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         return super().replace(context, nodes) if nodes else layouts.ERROR
 
