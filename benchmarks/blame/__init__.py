@@ -282,7 +282,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "writes-tail": ("MEM-01", "behind an output in the arena there may be another tensor"),
     "xnn-prepares-once": ("CTRL-02", "kernels in the body of a loop are prepared more than once"),
     "rpc-unaligned": ("REG-15 RPC-10", "memory begins 16 bytes into its file, which is 16 bytes longer"),
-    "copies-half": ("BUF-04", "the tensor is not filled whole, which it says as well"),
+    "copies-half": ("BUF-04 DET-04", "an output of which half is copied keeps what was in the other half"),
     "halves-long-sums": ("NUM-10", "element-wise nodes of such rows are out of their bounds"),
     "keeps-old-shapes": ("DYN-03", "shapes of outputs are not set at each invoke"),
     "writes-terminal-outputs": ("PART-10", "not all outputs that are given are written"),
@@ -314,6 +314,10 @@ class Fault(NamedTuple):
 
 
 FALSE: dict[str, tuple[str, str]] = {
+    "aborts-in-a-wide-claim": (
+        "ERR-04",
+        "a graph of seven nodes, one tensor of which is large, dies: that is put down to the tensor's size",
+    ),
     "copies-more": (
         "BUF-08",
         "an input that is an output as well is changed when another output is copied",
