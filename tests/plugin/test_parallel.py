@@ -80,7 +80,7 @@ def judged(folder: Path, *options: str) -> dict[str, Any]:
     """The report of a run of the suite, without what depends on the clock."""
     folder.mkdir()
     with started(folder, "-q", *SUITE, *options) as process:
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=600)
         assert (folder / "out.json").exists(), output
     return timeless(folder)
 

@@ -37,7 +37,7 @@ def judged(folder: Path, only: str, *options: str) -> dict[str, dict[str, Any]]:
         *options,
         *(("-k", only) if only else ()),
     ]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
     assert report.exists(), ended.stdout + ended.stderr
     return judged_by_id(json.loads(report.read_text()))
 
