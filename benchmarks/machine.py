@@ -25,8 +25,8 @@ _PACKAGES = (
 )
 _ADDITIONS = 5_000_000
 _PARTS = ((0.105, 10), (0.135, 20))
-"""Up to so many seconds of the yardstick, one of so many parts: the 15 minutes were set for machines of 0.10
-s, on which a tenth fits."""
+"""Up to so many seconds of the yardstick, one of so many parts. The 15 minutes were set for machines of 0.10
+s; that a tenth fits there is estimated, from a run with a twentieth at 0.12 s (docs/how-to/testing.md)."""
 _LEAST_PARTS = 30
 """On all slower machines."""
 

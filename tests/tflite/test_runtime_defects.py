@@ -690,6 +690,35 @@ def test_rt_14_is_no_failure_of_the_delegates(runtime: Runtime) -> None:
     assert [each.outcome for each in trace.cells] == ["undone"]
 
 
+class PreparesOnce(ReferenceDelegate):
+    """Claims all nodes; the prepare of its kernel succeeds so many times."""
+
+    times = 0
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        return plan.plan
+
+    def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
+        made = super().registration(nodes)
+        left = [layouts.OK] * self.times
+        self.prepares = layouts.KernelCall(lambda *_: left.pop() if left else layouts.ERROR)
+        made.init = made.free = None
+        made.prepare = ctypes.cast(self.prepares, ctypes.c_void_p).value
+        return made
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(0, "undone"), (1, "failed")])
+def test_rt_14_a_kernel_that_cannot_be_prepared_counts_as_with_any_other_type(
+    runtime: Runtime, times: int, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is applied, and in the allocate_tensors behind that."""
+    monkeypatch.setattr(PreparesOnce, "times", times)
+    for dtype in ("float16", "int32"):
+        case = DomainCase((replace(TO_CAST, dtype=dtype),))
+        trace = run_domain_case(case, [Factory("mine", PreparesOnce)], runtime)
+        assert [each.outcome for each in trace.cells] == [outcome], dtype
+
+
 # Kernels of the CPU that end the process where operands of many dimensions differ in shape.
 
 
