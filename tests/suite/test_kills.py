@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 
@@ -66,6 +67,16 @@ def test_a_mutant_that_nothing_finds_is_reported(
     output = capsys.readouterr()
     assert "**missed 1 of 1**" in output.out
     assert "weak: claims-twice/NUM-03 on tflite_runtime: - (" in output.err
+
+
+@pytest.mark.parametrize("load", [0.2, 3.1])
+def test_a_measurement_beside_other_work_says_what_that_means_for_races(
+    load: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    assert main(["--only", "claims-twice", "--seeds", "1"]) == 0
+    said = "the machine is busy (load 3.1): faults that need two threads at once" in capsys.readouterr().err
+    assert said is (load > 1)
 
 
 def test_a_name_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
