@@ -690,6 +690,26 @@ def test_rt_14_is_no_failure_of_the_delegates(runtime: Runtime) -> None:
     assert [each.outcome for each in trace.cells] == ["undone"]
 
 
+class FailsOpaquely(Fails):
+    """The same by a Prepare in an opaque builder."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        struct = layouts.Delegate.from_address(self.address)
+        own, address = layouts.DelegatePrepare(struct.Prepare), self.address
+        self.opaque = layouts.OpaquePrepare(lambda context, *_: own(context, address))
+        prepare = ctypes.cast(self.opaque, ctypes.c_void_p).value
+        self.builder = layouts.OpaqueDelegateBuilder(Prepare=prepare)
+        struct.opaque_delegate_builder, struct.Prepare = ctypes.addressof(self.builder), None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+def test_rt_14_is_no_failure_of_an_opaque_delegates(runtime: Runtime, dtype: str) -> None:
+    case = DomainCase((replace(TO_CAST, dtype=dtype),))
+    trace = run_domain_case(case, [Factory("mine", FailsOpaquely)], runtime)
+    assert [each.outcome for each in trace.cells] == ["undone"]
+
+
 class PreparesOnce(ReferenceDelegate):
     """Claims all nodes; the prepare of its kernel succeeds so many times."""
 

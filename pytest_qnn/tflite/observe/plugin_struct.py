@@ -1,19 +1,16 @@
-"""A TfLiteDelegate as a plugin made it: its 56 bytes, and what an opaque one passes to the runtime."""
+"""A TfLiteDelegate as a plugin made it: its 56 bytes, and the last ones of a registration."""
 
 from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Literal
 
-from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.trace import FunctionKind, Pointed, StructSeen
 
 _FUNCTIONS: Final = ("Prepare", "CopyFromBufferHandle", "CopyToBufferHandle", "FreeBufferHandle")
 _TAIL: Final = ("registration_external", "async_kernel", "inplace_operator")
-_REPLACE: Final = layouts.Context.ReplaceNodeSubsetsWithDelegateKernels.offset
-_BUILDER_PREPARE: Final = layouts.OpaqueDelegateBuilder.Prepare.offset
 
 
 class _Memory:
@@ -80,50 +77,3 @@ def used_tail(registration: layouts.Registration) -> tuple[tuple[str, int, Point
         return ()
     memory = _Memory()
     return tuple((name, value, memory.kind(value)) for name, value in values.items() if value)
-
-
-class Operators:
-    """While it is entered: what an opaque delegate's Prepare passes to Replace.
-
-    Does nothing for a delegate that has a Prepare of its own, or no usable builder.
-    """
-
-    def __init__(self, address: int) -> None:
-        self.seen: list[bool] = []
-        """For each registration: whether it had a registration_external."""
-        self._slot = 0
-        self._own = 0
-        struct = read_struct(address)
-        if struct.functions.get("Prepare") == "null" and struct.builder == "valid":
-            builder = layouts.Delegate.from_address(address).opaque_delegate_builder
-            self._slot = (builder or 0) + _BUILDER_PREPARE
-        self._prepare = layouts.OpaquePrepare(self._on_prepare)
-        self._replace = layouts.ReplaceNodeSubsets(self._on_replace)
-        self._runtime_replace = 0
-
-    def __enter__(self) -> Operators:
-        if self._slot:
-            self._own = peek.pointer(self._slot)
-            peek.replace_pointer(self._slot, ctypes.cast(self._prepare, ctypes.c_void_p).value or 0)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._slot:
-            peek.replace_pointer(self._slot, self._own)
-
-    def _on_prepare(self, context: int, delegate: int, data: int) -> int:
-        slot = context + _REPLACE
-        self._runtime_replace = peek.pointer(slot)
-        peek.set_pointer(slot, ctypes.cast(self._replace, ctypes.c_void_p).value or 0)
-        try:
-            status: int = layouts.OpaquePrepare(self._own)(context, delegate, data)
-        finally:
-            peek.set_pointer(slot, self._runtime_replace)
-        return status
-
-    def _on_replace(self, context: int, given: layouts.Registration, nodes: int, delegate: int) -> int:
-        self.seen.append(bool(given.registration_external))
-        status: int = layouts.ReplaceNodeSubsets(self._runtime_replace)(context, given, nodes, delegate)
-        return status

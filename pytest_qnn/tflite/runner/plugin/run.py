@@ -32,7 +32,8 @@ from pytest_qnn.tflite.cases.plugin import (
     PluginCase,
 )
 from pytest_qnn.tflite.graph.model import emit
-from pytest_qnn.tflite.observe.plugin_struct import Operators, read_struct
+from pytest_qnn.tflite.observe.plugin_struct import read_struct
+from pytest_qnn.tflite.observe.prepare import Operators
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, LibraryFactory
 from pytest_qnn.tflite.runner.plugin.library import NoCopy, NoInterface, Plugin, open_plugin
 from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
