@@ -166,6 +166,8 @@ _BACKLOG = 20.0
 """Seconds after which it does although descriptors, mappings or malloc's blocks become fewer."""
 _PART = 4096
 """Bytes of malloc's by which what is in use has become less."""
+_BURST = 250
+"""Rounds between two looks at what a worker has still to give back."""
 _AGAIN = 2
 """How often growth is measured again, before it counts: of memory; of anything else once."""
 
@@ -220,16 +222,19 @@ def grown(
     """The call that gave another code than it had to, or else the growth of the process over the rounds.
 
     No further round begins after so many ``seconds``. ``given_back``: seconds within which a worker of the
-    backend's gives back what it has.
+    backend's gives back what it has. If it is more than 0, rounds wait for such a worker now and then: how
+    many of them it is behind depends on who else has the processor, and its queue is memory too.
     """
     gc.collect()
     before, heap = snapshot(), malloc_in_use()
-    done, started, found = 0, time.monotonic(), None
+    done, started, found, waits = 0, time.monotonic(), None, given_back > 0
     while done < rounds and time.monotonic() - started < seconds:
         found = once()
         if found is not None:
             break
         done += 1
+        if waits and done % _BURST == 0:
+            waits = _catches_up(before, given_back, started + seconds)
     gc.collect()
     began = time.monotonic()
     end, least = began + given_back, [math.inf] * 3
@@ -241,6 +246,20 @@ def grown(
             end = min(time.monotonic() + given_back, began + _BACKLOG)
         time.sleep(_PAUSE)
     return found, counts
+
+
+def _catches_up(before: Snapshot, given_back: float, latest: float) -> bool:
+    """Wait for a worker that gives back descriptors and mappings; False if what there is, is kept."""
+    least, end = math.inf, time.monotonic() + given_back
+    while time.monotonic() < min(end, latest):
+        now = snapshot()
+        more = GrowthCounts(fds=now.fds - before.fds, mappings=len(now.lines) - len(before.lines))
+        if beyond(more) is None:
+            return True
+        if more.fds + more.mappings < least:
+            least, end = more.fds + more.mappings, time.monotonic() + given_back
+        time.sleep(_PAUSE)
+    return False
 
 
 def _growth(rounds: int, before: Snapshot, heap: int | None) -> GrowthCounts:

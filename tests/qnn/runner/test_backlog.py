@@ -47,6 +47,37 @@ def test_what_becomes_less_is_waited_for(
     assert time.monotonic() - begin < 3
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["gives-back", "leaks"])
+def test_rounds_wait_for_a_worker_whose_queue_would_grow(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue keeps the room that the longest one had, 200 bytes for each mapping: of 1,000 that is more
+    than malloc's memory may grow by.
+
+    Mappings that are not given back are waited for once.
+    """
+    due: list[float] = []
+    longest = 0
+
+    def left() -> int:
+        return len(due) if kept else sum(time.monotonic() < each for each in due)
+
+    def snapshot() -> SimpleNamespace:
+        return SimpleNamespace(fds=3, lines=[""] * (10 + left()), virtual=0, resident=0)
+
+    def once() -> None:
+        nonlocal longest
+        due.append(time.monotonic() + 0.1)
+        longest = max(longest, left())
+
+    monkeypatch.setattr(probes, "snapshot", snapshot)
+    monkeypatch.setattr(probes, "malloc_in_use", lambda: 200 * longest)
+    begin = time.monotonic()
+    _, counts = probes.grown(once, 1000)
+    growth = beyond(counts)
+    assert counts.rounds == 1000
+    assert (growth and growth.what) == ("mappings" if kept else None)
+    assert time.monotonic() - begin < 3
+
+
 @pytest.mark.usefixtures("frozen")
 def test_what_a_look_at_many_mappings_takes_is_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of 8,000 mappings is longer than what is kept for it: one MiB is kept from then on."""
