@@ -6,12 +6,15 @@ back one after another, may only be slow: it gets what the target's own plain ca
 its case, times `_MARGIN`, and at least the time of one case and at most `_MOST` of them. Time in which its
 threads had no processor, because others used them all, is not counted, up to `_ON_THE_CLOCK` times of a case.
 Nor is time in which whoever looks stood still himself: then the child did too (Ctrl-Z, a machine that slept).
+Of a call in which the target has hung `_SHOWN` times for all of that time, a further hang is told sooner: a
+target that hangs in most cases would take an hour.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pytest_qnn.isolation.observe.cpu_time import Usage
@@ -38,6 +41,36 @@ STOOD_STILL = 1.0
 """Seconds by which whoever waits is woken too late, if he was not stopped."""
 _LOOKING = 0.05
 """Part of the time that looks may take: each at a thousand processes takes tenths of a second."""
+_SHOWN = 3
+"""Hangs in a call that were waited for as long as any, before it is one that hangs."""
+_SOON, _SOON_AT_LEAST = 0.1, 1.0
+"""Part of the time of a case after which a further one is told, and seconds that this has at least."""
+
+
+class Calls:
+    """The calls in which children of one target have hung."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._times: Counter[str] = Counter()
+
+    def note(self, call: str) -> None:
+        """A child has hung in it, without any processor time.
+
+        Args:
+            call: what it was in; of a kernel the callback counts, whichever nodes it has.
+        """
+        self._times[_kind(call)] += 1
+
+    def patience(self, call: str) -> float:
+        """Seconds without processor time, step or call after which a child that is in it hangs."""
+        if not call or self._times[_kind(call)] < _SHOWN:
+            return self._timeout
+        return min(self._timeout, max(_SOON * self._timeout, _SOON_AT_LEAST))
+
+
+def _kind(call: str) -> str:
+    return call.partition(" kernel ")[0]
 
 
 class Watch:
@@ -76,23 +109,29 @@ class Watch:
         """Seconds of processor time that the last look took."""
         self._limit = 0.0
         """Seconds for this case; 0: not known yet."""
+        self._patience = timeout
+        """Seconds without processor time, step or call after which it hangs."""
+        self.is_idle = False
+        """Whether it hung so, and not for the time that it took."""
 
     def pause(self) -> float:
         """Seconds until the next look."""
         now = time.monotonic()
-        taken, left = now - self._began, self._active + self._timeout - now
+        taken, left = now - self._began, self._active + self._patience - now
         interval = max(min(max(taken, _FIRST_LOOK), self._timeout / _LOOKS), self._cost / _LOOKING)
         pause = max(0.001, min(interval, left))
         self._due = now + pause
         return pause
 
-    def hangs(self, answered: int, progress: int) -> str:
+    def hangs(self, answered: int, progress: int, patience: float | None = None) -> str:
         """Why the child hangs; empty: it does not, as far as can be seen.
 
         Args:
             answered: cases that it has answered.
             progress: steps and calls that it has begun.
+            patience: see `Calls.patience`; None: the time of a case.
         """
+        self._patience = self._timeout if patience is None else patience
         before = time.thread_time()
         now, used = time.monotonic(), self._usage()
         self._cost = time.thread_time() - before
@@ -101,8 +140,9 @@ class Watch:
             self._next_case(answered, progress, now, used)
         elif progress != self._progress or self._worked(now, used):
             self._active, self._at_active, self._progress = now, used, progress
-        elif now - self._active >= self._timeout:
-            return f"used no processor time for {self._timeout:g} s"
+        elif now - self._active >= self._patience:
+            self.is_idle = True
+            return f"used no processor time for {self._patience:g} s"
         taken = now - self._began
         if not self._limit:
             worked = (
@@ -136,7 +176,7 @@ class Watch:
         if ran > _IDLE * time_since + _NOISE:
             return True
         wanted = ran + used.waited - self._at_active.waited
-        return time_since >= self._timeout and wanted > _STARVED * time_since
+        return time_since >= self._patience and wanted > _STARVED * time_since
 
     def _too_long(self, taken: float, now: float, used: Usage) -> str:
         assert self._at_first is not None

@@ -43,7 +43,7 @@ from pytest_qnn.isolation.evidence import crash_handler
 from pytest_qnn.isolation.evidence.post_mortem import evidence
 from pytest_qnn.isolation.evidence.stderr import Stderr
 from pytest_qnn.isolation.guardian import Handover
-from pytest_qnn.isolation.hangs import Watch
+from pytest_qnn.isolation.hangs import Calls, Watch
 from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.namespaces import Leftovers
 from pytest_qnn.isolation.observe import cpu_time
@@ -207,6 +207,7 @@ class _Server:
         """What the plain case takes; None: it was not needed yet."""
         self._said = 0.0
         """When pytest last heard of this process."""
+        self._hung = Calls(timeout)
 
     def __call__(self, ready: wire.Ready) -> None:
         """Say that the target is loaded, then answer each request until the other end is gone."""
@@ -319,8 +320,11 @@ class _Server:
                 return "nobody waits for it any more"
             if not child.slot.begun and time.monotonic() - started > start_timeout:
                 return _NOT_TAKEN
-            why = watch.hangs(child.slot.answered, child.slot.progress()[0])
-            if why:
+            progress, call = child.slot.progress()
+            patience = self._hung.patience(call)
+            if why := watch.hangs(child.slot.answered, progress, patience):
+                if watch.is_idle and patience == self._timeout:
+                    self._hung.note(call)
                 return why
             self._show_life()
         return ""

@@ -72,6 +72,27 @@ def test_who_waits_for_nothing_hangs_at_once_and_says_where(tmp_path: Path, besi
         assert target.run(HARMLESS).death is None
 
 
+def test_a_call_in_which_the_target_hung_three_times_is_told_sooner(tmp_path: Path) -> None:
+    longer = 3.0
+    with opened(tmp_path, "for(;;)pause()", longer) as target:
+        details = [detail_of(target) for _ in range(4)]
+    assert details == [f"no answer: used no processor time for {seconds} s" for seconds in (3, 3, 3, 1)]
+
+
+def test_one_call_that_hangs_makes_no_other_one_hang() -> None:
+    calls = hangs.Calls(10.0)
+    for _ in range(2):
+        calls.note("invoke of kernel 0, nodes 0 (ADD), 1 (ADD)")
+    assert calls.patience("invoke of kernel 0, node 3 (MUL)") == 10.0
+    calls.note("invoke of kernel 1, node 0 (ADD)")
+    assert calls.patience("invoke of kernel 0, node 3 (MUL)") == 1.0
+    assert calls.patience("prepare of kernel 0, node 3 (MUL)") == calls.patience("") == 10.0
+    short = hangs.Calls(0.4)
+    for _ in range(3):
+        short.note("QnnMem_register")
+    assert short.patience("QnnMem_register") == 0.4
+
+
 @pytest.mark.parametrize(
     "behaviour",
     [

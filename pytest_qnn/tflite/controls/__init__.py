@@ -41,6 +41,7 @@ from pytest_qnn.tflite.controls.graphs import (
     single_nodes,
     with_all_outputs,
     with_operands,
+    with_small_tensors,
     with_wide_results,
     without_activation,
     without_zero_points,
@@ -68,21 +69,25 @@ _FEW = 4
 _NOTHING = Graph((), (), (), ())
 _ONCE = DelegateCase(_NOTHING)
 _AGAIN = DelegateCase(_NOTHING, invokes=2)
+_OTHERS = (1, 2)
+"""Seeds of further inputs."""
 _OVER = DelegateCase(_NOTHING, poison=(0x7F,))
 """Over bytes that are far from any result."""
 _FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
 """Other bytes in the outputs before each invoke."""
 _AT_THE_ENDS = DelegateCase(_NOTHING, fill="extreme")
 """What leaves the range of int8 does so without zero points and activations."""
-_OTHERS = (1, 2)
 _WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(1, 2, 1))
 """With the inputs of these seeds by turns."""
 _RESIZED = DelegateCase(_NOTHING, redo=3)
 """Often enough that what a repetition adds shows: once more, RELU of RELU is RELU."""
+_TWICE = DelegateCase(_NOTHING, again="interpreter")
+"""The delegate's whole life once more in the same process."""
 _BEFORE_ANOTHER = DelegateCase(_NOTHING, (Application(), Application("probe", ())))
 """A later delegate has the runtime prepare the kernels once more."""
-_WATCHED = DelegateCase(_NOTHING, watch=True, look=("graph",))
-"""What Prepare changes, and what kernels write that is not theirs, is looked at."""
+_WATCHED = DelegateCase(_NOTHING, invokes=1 + len(_OTHERS), watch=True, look=("graph",))
+"""What Prepare changes, and what kernels write that is not theirs, is looked at, with each of the inputs that
+another control has: a RELU that writes its input changes none that is positive."""
 _LENT = DelegateCase(_NOTHING, look=("lifetimes",))
 """What Prepare was lent is made invalid when it returns."""
 _IN_ITS_HEAP = DelegateCase(_NOTHING, invokes=2, look=("heap",), fill="mixed")
@@ -115,12 +120,14 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     whole = [graph for graph in each.values() if is_plain(graph)]
     few = [*map(simplest, kinds_of(alone)[:_FEW]), _PLAIN]
     some = whole or alone[:_FEW]
-    spoiling, known = _of_what_spoils(some, few), set[bytes]()
+    spoiling, known = _of_what_spoils(some, few, seed), set[bytes]()
     yield from scripts.of_guarded_memory(few)
     if died:
         yield from scripts.of_memory_that_is_gone(_PLAIN)
         yield from _of_blocks(few, some, (Crashed,))
-        made = itertools.chain(_of_a_death(alone, whole), spoiling, _of_what_was_lent())
+        made = itertools.chain(
+            _of_a_death(alone, whole), spoiling, _of_what_was_lent(), _of_longer_lives(few)
+        )
         yield from _runs(made, seed, fill, known)
         if isinstance(case, PluginCase) and any(isinstance(step, Create) for step in case.steps):
             yield from _of_a_struct(case)
@@ -197,12 +204,14 @@ def _other_seeds(case: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*_OTHERS, *filter(None, later))))
 
 
-def _of_what_spoils(some: Sequence[Graph], few: Sequence[Graph]) -> Iterator[Owned]:
+def _of_what_spoils(some: Sequence[Graph], few: Sequence[Graph], seed: int) -> Iterator[Owned]:
     """What no number tells: it is seen itself, and any result may be wrong after it, or any process end."""
+    seeds = (seed, *_OTHERS)
     for graph in (*few, _WITH_A_CONSTANT, *some):
-        yield Owned(graph, ("LIFE-10", "MEM-02", "MEM-01"), _WATCHED, spoils=True)
+        watched = msgspec.structs.replace(_WATCHED, reseed=seeds)
+        yield Owned(graph, ("LIFE-10", "MEM-02", "MEM-01"), watched, spoils=True)
     # A kernel of all nodes has no other tensors to write to.
-    watched = msgspec.structs.replace(_LINKED, watch=True)
+    watched = msgspec.structs.replace(_LINKED, watch=True, invokes=len(seeds), reseed=seeds)
     yield Owned(_PARTED, ("MEM-02", "MEM-01"), watched, spoils=True)
 
 
@@ -249,8 +258,19 @@ def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owne
         yield Owned(simplest(kind), ("PART-03",), spoils=True, shown=WrongShape)
         yield Owned(simplest(kind), _SURVIVES)
     for graph in (*alone, *whole):
-        sizes = (math.prod(tensor.shape) for tensor in graph.tensors)
-        yield Owned(graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES)
+        if max(math.prod(tensor.shape) for tensor in graph.tensors) < _LARGE_FROM:
+            yield Owned(graph, _SURVIVES)
+            continue
+        if (small := with_small_tensors(graph)) is not None:
+            yield Owned(small, _SURVIVES)
+        yield Owned(graph, _LARGE)
+
+
+def _of_longer_lives(few: Sequence[Graph]) -> Iterator[Owned]:
+    """A lock that is kept blocks the second invoke, or the next interpreter."""
+    for graph in dict.fromkeys(few):
+        yield Owned(graph, _SURVIVES, _AGAIN)
+        yield Owned(graph, _SURVIVES, _TWICE)
 
 
 def _of_plain_operators(alone: Sequence[Graph]) -> Iterator[Owned]:

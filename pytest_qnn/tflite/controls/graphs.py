@@ -109,6 +109,32 @@ def of_three_elements(graph: Graph) -> Graph:
     )
 
 
+def with_small_tensors(graph: Graph) -> Graph | None:
+    """The graph with a few elements in place of each dimension of more; the same ones of the same length.
+
+    None where a node is not element-wise, or a tensor has a scale for each channel.
+    """
+    if any(node.op not in _ELEMENTWISE for node in graph.nodes):
+        return None
+    if any(len(tensor.scales) > 1 for tensor in graph.tensors):
+        return None
+    lengths = sorted({length for tensor in graph.tensors for length in tensor.shape if length > _SMALL})
+    shorter = {length: _SMALL + at for at, length in enumerate(lengths)}
+    return msgspec.structs.replace(graph, tensors=tuple(_shortened(each, shorter) for each in graph.tensors))
+
+
+def _shortened(tensor: Tensor, shorter: Mapping[int, int]) -> Tensor:
+    shape = tuple(shorter.get(length, length) for length in tensor.shape)
+    data = tensor.data
+    if data is not None and tensor.shape:
+        data = data[: len(data) // max(1, math.prod(tensor.shape)) * math.prod(shape)]
+    return msgspec.structs.replace(tensor, shape=shape, data=data, signature=())
+
+
+_SMALL = 3
+"""Elements of a dimension that is not shortened."""
+
+
 def has_two_shapes(graph: Graph) -> bool:
     """Whether operands of the graph's first node are broadcast."""
     node = graph.nodes[0]
