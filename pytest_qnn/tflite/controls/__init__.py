@@ -118,9 +118,10 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     each = {msgspec.msgpack.encode(one): one for one in present if not has_absent_operands(one)}
     alone = [one for graph in each.values() for one in single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]
-    few = [*map(simplest, kinds_of(alone)[:_FEW]), _PLAIN]
+    plainest = [*map(simplest, kinds_of(alone)), _PLAIN]
+    few = [*plainest[:-1][:_FEW], _PLAIN]
     some = whole or alone[:_FEW]
-    spoiling, known = _of_what_spoils(some, few, seed), set[bytes]()
+    spoiling, known = _of_what_spoils(some, plainest, seed), set[bytes]()
     yield from scripts.of_guarded_memory(few)
     if died:
         yield from scripts.of_memory_that_is_gone(_PLAIN)
@@ -204,10 +205,13 @@ def _other_seeds(case: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*_OTHERS, *filter(None, later))))
 
 
-def _of_what_spoils(some: Sequence[Graph], few: Sequence[Graph], seed: int) -> Iterator[Owned]:
-    """What no number tells: it is seen itself, and any result may be wrong after it, or any process end."""
+def _of_what_spoils(some: Sequence[Graph], plainest: Sequence[Graph], seed: int) -> Iterator[Owned]:
+    """What no number tells: it is seen itself, and any result may be wrong after it, or any process end.
+
+    Each kind of node is watched: of a case with many it may be the last one that writes an input.
+    """
     seeds = (seed, *_OTHERS)
-    for graph in (*few, _WITH_A_CONSTANT, *some):
+    for graph in (*plainest, _WITH_A_CONSTANT, *some):
         watched = msgspec.structs.replace(_WATCHED, reseed=seeds)
         yield Owned(graph, ("LIFE-10", "MEM-02", "MEM-01"), watched, spoils=True)
     # A kernel of all nodes has no other tensors to write to.
