@@ -94,11 +94,11 @@ class Session:
         """Verdicts, as plain data, of tests' reports that this process has made and not logged yet."""
 
     def _selected(self) -> frozenset[str] | None:
-        if not self.options.selection.given():
+        if not self.options.selection.given() or self.case_file is not None:
             return None
         from pytest_qnn.session import selection
 
-        return selection.selected(self.options.selection)
+        return selection.selected(self.options.selection, self.options.halves)
 
     def _units(self) -> Units | None:
         if self.options.shard is None or self.case_file is not None:

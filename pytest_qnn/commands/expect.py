@@ -150,13 +150,17 @@ def _failures(reports: Sequence[loaded.Report]) -> Iterator[dict[str, Any]]:
                 outcome = accepted.get(rule.verdict or "")
                 blocked = outcome is Outcome.INCONCLUSIVE and rule.blocked_by
                 if outcome and not blocked and fails(outcome, Level(rule.level), strict=strict):
-                    own = (rule.verdict, rule.violation or loaded.Violation("", ""))
-                    for verdict, violation in (own, *((f.verdict, f.violation) for f in rule.further)):
+                    own = rule.violation or loaded.Violation("", "")
+                    # The case of a further one is not made as small as it can be: its ranks mean nothing.
+                    others = [
+                        (each.verdict, each.violation.fingerprint.at_any_rank()) for each in rule.further
+                    ]
+                    for verdict, fingerprint in ((rule.verdict, own.fingerprint), *others):
                         yield {
                             "rule": rule.id,
                             "verdict": verdict,
                             # As TOML has it: lists, and no tuples.
-                            "fingerprint": msgspec.json.decode(msgspec.json.encode(violation.fingerprint)),
+                            "fingerprint": msgspec.json.decode(msgspec.json.encode(fingerprint)),
                             "library": _library(target),
                         }
 

@@ -37,7 +37,10 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  note      {verdict.note}")
     if verdict.unexpected and verdict.finding:
         lines.append(f"  not as expected (--qnn-expect): {verdict.unexpected}")
-    lines += [f"  known     {text}" for text in verdict.known]
+    if verdict.known and verdict.finding:
+        lines.append("  unknown   no entry of the known failures (--qnn-expect) is this finding")
+    label = "besides" if verdict.finding else "known"
+    lines += [f"  {label:<9} {text}" for text in verdict.known]
     lines += _finding(verdict.finding, is_kept=bool(verdict.folder)) if verdict.finding else []
     if verdict.reason and not verdict.finding:
         lines.append(f"  reason    {verdict.reason}")
@@ -56,7 +59,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  explain   {explain(verdict.rule)}")
     if verdict.replay:
         lines.append(f"  replay    {verdict.replay}")
-        if verdict.finding and verdict.finding.evidence:
+        if verdict.finding and verdict.finding.evidence and not _REFUSES.search(verdict.finding.case):
             lines.append(
                 f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/how-to/debugging.md)"
             )
@@ -119,6 +122,8 @@ def readme(
     return printable("\n".join(lines))
 
 
+_REFUSES = re.compile(r'"do":\s*"refuse"')
+"""A case that is carried out in a process of its own only, and so under no debugger."""
 _HEAP = re.compile(r"free\(\)|malloc|corrupted|double free|munmap_chunk")
 """In what glibc says when it finds its heap damaged."""
 

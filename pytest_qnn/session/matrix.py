@@ -114,7 +114,7 @@ def _check_files(name: str, options: Options) -> None:
         BadOption: no rule is selected, or the file of --qnn-expect is wrong.
     """
     try:
-        selection.selected(options.selection)
+        selection.selected(options.selection, options.halves)
         if options.expect is not None:
             file.read(options.expect)
     except BadOption as error:

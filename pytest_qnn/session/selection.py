@@ -6,19 +6,30 @@ No rule is imported.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from pytest_qnn import rules
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.options import Selection
 
+_ABOUT = {
+    "delegate": "delegates (a delegate is named, and no backend)",
+    "memory": "QNN memory (a backend is named, and no delegate)",
+}
+"""What a run of one half judges, and why."""
 
-def selected(selection: Selection) -> frozenset[str]:
+
+def selected(selection: Selection, halves: Collection[str]) -> frozenset[str]:
     """Ids of the rules that satisfy every option of the selection that was given.
 
+    Args:
+        selection: what was given.
+        halves: those of the catalogue that the run is about (`pytest_qnn.options.Options.halves`).
+
     Raises:
-        BadOption: a pattern, an area or a level is that of no rule, or no rule satisfies all options.
+        BadOption: a pattern, an area or a level is that of no rule, or no rule satisfies all options, or
+            none that does is about what the run judges.
     """
     ids = set(rules.listed())
     if selection.rules:
@@ -27,9 +38,12 @@ def selected(selection: Selection) -> frozenset[str]:
         ids &= _of_areas(selection.areas)
     if selection.levels:
         ids &= _of_levels(selection.levels)
+    given = " ".join(f"{flag}={','.join(names)}" for flag, names in selection.given().items())
     if not ids:
-        given = (f"{flag}={','.join(names)}" for flag, names in selection.given().items())
-        raise BadOption(f"{' '.join(given)}: no rule satisfies all of them")
+        raise BadOption(f"{given}: no rule satisfies all of them")
+    if all(rules.listed()[each].subject not in halves for each in ids):
+        (half,) = halves
+        raise BadOption(f"{given}: no rule about {_ABOUT[half]}, and the run judges nothing else")
     return frozenset(ids)
 
 

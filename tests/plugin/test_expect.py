@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import importlib.resources
@@ -13,6 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import tomlkit
 from fast_run import later
 from reports import judged_by_id, refusal
 
@@ -83,6 +85,9 @@ def test_a_second_fault_under_the_rule_is_found_beside_it(pytester: pytest.Pytes
     assert rules["NUM-10"]["verdict"] == "fail"
     assert "ADD float32" not in violation["fingerprint"]["operators"]
     assert rules["NUM-10"]["known"]
+    said = "sums are approximate (QN-1, kernels, until 2999-12-31)"
+    unknown = "  unknown   no entry of the known failures (--qnn-expect) is this finding"
+    result.stdout.fnmatch_lines([unknown, f"  besides   {said}"])
 
 
 def test_what_is_not_found_fails_and_says_which(pytester: pytest.Pytester) -> None:
@@ -306,6 +311,25 @@ def test_the_command_writes_what_a_report_found_and_no_reason(
     written = text.removeprefix(kept).replace('""', '"x"').replace('expires = "x"', "expires = 2999-01-01")
     assert judged(pytester, "mutant:adds-a-thousandth", written)[0].ret == pytest.ExitCode.OK
     assert judged(pytester, "mutant:approximates", written)[0].ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_further_finding_has_no_rank_in_its_entry(pytester: pytest.Pytester) -> None:
+    """Its case is not made as small as it can be."""
+    judged(pytester, "mutant:adds-a-thousandth", "")
+    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    (rule,) = (one for one in document["targets"][0]["rules"] if one["verdict"] == "fail")
+    rule["violation"]["fingerprint"]["shape"] = "from rank 2"
+    further = copy.deepcopy(rule["violation"])
+    further["fingerprint"]["operators"] = ["MUL float32"]
+    rule["further"] = [{"verdict": "fail", "violation": further, "case": rule["case"]}]
+    Path("out.json").write_text(json.dumps(document), encoding="utf-8")
+    assert updated("out.json") == 0
+    entries = tomlkit.parse(Path("known.toml").read_text(encoding="utf-8"))["failure"]
+    prints = [dict(one["fingerprint"]) for one in entries.unwrap()]
+    assert [(each["operators"], each.get("shape")) for each in prints] == [
+        (["ADD float32"], "from rank 2"),
+        (["MUL float32"], None),
+    ]
 
 
 def test_entries_that_match_no_longer_are_removed_when_that_is_asked_for(

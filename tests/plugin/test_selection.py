@@ -101,6 +101,16 @@ def test_the_ini_file_selects_and_the_command_line_wins_option_by_option(pyteste
             ("--qnn-area=PART", "--qnn-level=MAY,SHOULD"),
             "--qnn-area=PART --qnn-level=MAY,SHOULD: no rule satisfies all of them",
         ),
+        (
+            ("--qnn-backend=reference", "--qnn-rule=PART-*"),
+            "--qnn-rule=PART-*: no rule about QNN memory (a backend is named, and no delegate), and the run "
+            + "judges nothing else",
+        ),
+        (
+            ("--tflite-delegate=reference", "--qnn-area=REG", "--qnn-level=MUST"),
+            "--qnn-area=REG --qnn-level=MUST: no rule about delegates (a delegate is named, and no backend), "
+            + "and the run judges nothing else",
+        ),
         (("-o", "qnn_area=RGE"), "--qnn-area: 'RGE' is no area; the nearest is REG"),
     ],
 )
@@ -126,10 +136,12 @@ def test_levels_are_those_of_the_rules() -> None:
 
 
 def test_each_area_and_each_level_of_the_list_can_be_selected() -> None:
-    listed = rules.listed().values()
-    for area in {rule.area for rule in listed}:
-        assert selected(Selection(areas=(area,))) == selected(Selection(rules=(f"{area}-*",))) != set()
-    assert set().union(*(selected(Selection(levels=(level,))) for level in LEVELS)) == set(rules.listed())
+    def chosen(**options: tuple[str, ...]) -> frozenset[str]:
+        return selected(Selection(**options), ("delegate", "memory"))
+
+    for area in {rule.area for rule in rules.listed().values()}:
+        assert chosen(areas=(area,)) == chosen(rules=(f"{area}-*",)) != set()
+    assert set().union(*(chosen(levels=(level,)) for level in LEVELS)) == set(rules.listed())
 
 
 @pytest.mark.usefixtures("fakes")

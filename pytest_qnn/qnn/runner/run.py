@@ -180,7 +180,9 @@ def _heap_of(owner: object) -> Heap:
     if not isinstance(owner, ctypes.CDLL):
         raise Lacking("nothing here can check what this target requests")
     if call_log.active() is None:
-        raise Lacking("a heap is checked in a process of its own only, not with --qnn-sandbox=off")
+        raise Lacking(
+            "a heap is checked in a process of its own only (not so: --qnn-sandbox=off, --qnn-debug)"
+        )
     return CheckedHeap(owner, owner._name)
 
 

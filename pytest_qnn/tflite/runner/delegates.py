@@ -280,7 +280,7 @@ class LibraryFactory:
         """
         if call_log.active() is None:
             raise Lacking(
-                "requests of a library are refused in a process of its own only, not with --qnn-sandbox=off"
+                "requests are refused in a process of its own only (not so: --qnn-sandbox=off, --qnn-debug)"
             )
         library = self.loaded()
         known = self._refusals
@@ -297,7 +297,9 @@ class LibraryFactory:
             DelegateUnusable: it cannot be loaded.
         """
         if call_log.active() is None:
-            raise Lacking("a heap is checked in a process of its own only, not with --qnn-sandbox=off")
+            raise Lacking(
+                "a heap is checked in a process of its own only (not so: --qnn-sandbox=off, --qnn-debug)"
+            )
         return CheckedHeap(self.loaded(), self.path)
 
     def loaded(self) -> ctypes.CDLL:

@@ -20,9 +20,9 @@ from fast_run import later
 from reports import judged_by_id, judged_rules
 
 from pytest_qnn.core import engine, printable
-from pytest_qnn.core.evidence import IN_HEAP
+from pytest_qnn.core.evidence import IN_HEAP, Evidence
 from pytest_qnn.core.target import Death, TargetLost
-from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report import failure, files
 from pytest_qnn.session import findings, judging
@@ -509,6 +509,38 @@ def test_what_a_process_left_is_everywhere(
     text = next(pytester.path.glob(".pytest-qnn/*/REG-03/crash.txt")).read_text()
     assert "loaded\n" in text
     assert "QnnMem_register did not return" in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown"), [('{"do": "refuse", "what": "new"}', False), ('{"do": "apply"}', True)]
+)
+def test_a_case_that_refuses_requests_has_no_debugger(steps: str, shown: bool) -> None:
+    """It is carried out in a process of its own only."""
+    finding = Finding(
+        expected="an error",
+        seen="SIGABRT",
+        case=f'{{"steps": [{steps}]}}',
+        evidence=Evidence("invoke of kernel 0"),
+    )
+    verdict = Verdict(
+        rule="NOM-02",
+        area="NOM",
+        level=Level.MUST,
+        sentence="it obeys",
+        source="its header",
+        subject="delegate",
+        self_check=False,
+        target="libmine.so",
+        outcome=Outcome.CRASH,
+        examples=1,
+        examined=0,
+        what="calls",
+        seconds=0.1,
+        seed=1,
+        finding=finding,
+        replay="pytest --qnn-replay=FOLDER",
+    )
+    assert ("--qnn-debug=gdb" in failure.text(verdict, 1)) is shown
 
 
 @pytest.mark.parametrize(

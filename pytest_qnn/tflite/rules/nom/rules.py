@@ -68,6 +68,17 @@ def in_rounds(facts: DelegateFacts) -> Strategy:
     return rounds(facts, _EVERY)
 
 
+_KINDS: dict[Resource, str] = {
+    "memory": "malloc and its kin",
+    "new": "operator new",
+    "mapping": "mmap",
+    "descriptor": "dup, memfd_create",
+    "thread": "pthread_create",
+}
+_KINDS["any"] = ", ".join(_KINDS[each] for each in ("memory", "mapping", "descriptor", "thread"))
+"""What of a delegate's can be refused, by its functions: `pytest_qnn.isolation.host.refusals`."""
+
+
 class Found(NamedTuple):
     """A step during which a request was refused."""
 
@@ -109,8 +120,8 @@ def _refused(case: ScriptCase, trace: ScriptTrace) -> list[Found]:
         if counts.refused:
             found.append(Found(number + 1, step, given, refuse, counts))
     if refusals and not any(seen.counted(RefusedCounts).asked for _, _, seen in refusals):
-        kinds = " and ".join(dict.fromkeys(step.what for _, step, _ in refusals if isinstance(step, Refuse)))
-        raise Unsupported(f"the delegate asks the system for nothing of the kind: {kinds}", final=False)
+        kinds = dict.fromkeys(_KINDS[step.what] for _, step, _ in refusals if isinstance(step, Refuse))
+        raise Unsupported(f"the delegate itself calls none of: {', '.join(kinds)}", final=False)
     return found
 
 
