@@ -103,13 +103,17 @@ def test_the_ini_file_selects_and_the_command_line_wins_option_by_option(pyteste
         ),
         (
             ("--qnn-backend=reference", "--qnn-rule=PART-*"),
-            "--qnn-rule=PART-*: no rule about QNN memory (a backend is named, and no delegate), and the run "
-            + "judges nothing else",
+            (
+                "--qnn-rule=PART-*: no rule about QNN memory (a backend is named, and no delegate), and the "
+                "run judges nothing else"
+            ),
         ),
         (
             ("--tflite-delegate=reference", "--qnn-area=REG", "--qnn-level=MUST"),
-            "--qnn-area=REG --qnn-level=MUST: no rule about delegates (a delegate is named, and no backend), "
-            + "and the run judges nothing else",
+            (
+                "--qnn-area=REG --qnn-level=MUST: no rule about delegates (a delegate is named, and no "
+                "backend), and the run judges nothing else"
+            ),
         ),
         (("-o", "qnn_area=RGE"), "--qnn-area: 'RGE' is no area; the nearest is REG"),
     ],
