@@ -284,12 +284,15 @@ def _without_result(
 
 def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     """Judge, record the verdict with the test, and end the test as the verdict demands."""
+    try:
+        rule = checked_rule(session, item, rule_id)
+    except (LookupError, ValueError) as error:
+        raise _failure(f"judge({rule_id!r}): {error}") from None
     if session.case_file is not None:
-        replay.run(session, item, checked_rule(session, item, rule_id))
+        replay.run(session, item, rule)
         return
     blocks = session.blocks(rule_id)
     if why := session.given_up.get(item.nodeid):
-        rule = checked_rule(session, item, rule_id)
         _end(session, item, [broken(session, rule, Outcome.CRASH, why, block) for block in blocks])
     verdicts: list[Verdict] = []
     lost: Exception | None = None

@@ -68,14 +68,15 @@ def test_an_unknown_rule_is_an_error(pytester: pytest.Pytester) -> None:
     pytester.makepyfile('def test_mine(judge): judge("REG-99")')
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*LookupError: the catalogue has no rule REG-99"])
+    result.stdout.fnmatch_lines(["judge('REG-99'): the catalogue has no rule REG-99; the nearest is REG-*"])
+    result.stdout.no_fnmatch_line("*judging.py*")
 
 
 def test_a_test_cannot_judge_another_rule_than_its_name_promises(pytester: pytest.Pytester) -> None:
     pytester.makepyfile('def test_reg_01(judge): judge("REG-06")')
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ValueError: test_reg_01 is named after REG-01, and judges REG-06"])
+    result.stdout.fnmatch_lines(["*test_reg_01 is named after REG-01, and judges REG-06"])
 
 
 def test_a_test_with_a_name_of_its_own_may_judge_any_rule(pytester: pytest.Pytester) -> None:
