@@ -18,6 +18,7 @@ from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import shell_line
 from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.options import Options
+from pytest_qnn.session.alone import ALARM
 from pytest_qnn.targets import held_back, in_one_process, worker_spec
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _GDB = ("gdb", "-q", "-ex", "set breakpoint pending on", "-ex", "run")
 _GDB_ALONE = ("-batch", "-ex", "backtrace 24")
 """Where nobody is there to type: what is most often asked for, and the end."""
+_GDB_OF_A_HANG = ("-ex", "handle SIGALRM stop print nopass")
+_GDB_OF_A_HANG_ALONE = ("-batch", "-ex", "thread apply all backtrace 24")
+"""Who holds what the others wait for may be another thread."""
 _VALGRIND = (
     *("valgrind", "--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"),
     *("--num-callers=12", "--error-exitcode=1"),
@@ -95,7 +99,10 @@ def made(options: Options, content: AnyCaseFile) -> Command:
     path = str(options.replay.resolve())
     python = interpreter.command("pytest_qnn.session.alone", spec, path)
     make = {"gdb": _gdb, "valgrind": _valgrind, "asan": _asan}.get(options.debug)
-    command = make(python) if make else Command((*shlex.split(options.debug), *python), {})
+    if options.debug == "gdb" and content.verdict == "hang":
+        command = _gdb_of_a_hang(python, options.timeout)
+    else:
+        command = make(python) if make else Command((*shlex.split(options.debug), *python), {})
     tool = command.words[0]
     if shutil.which(tool) is None:
         raise BadOption(f"--qnn-debug: {tool} is not installed, or not on PATH")
@@ -105,6 +112,14 @@ def made(options: Options, content: AnyCaseFile) -> Command:
 def _gdb(python: list[str]) -> Command:
     alone = () if sys.stdin.isatty() else _GDB_ALONE
     return Command((*_GDB, *alone, "--args", *python), {})
+
+
+def _gdb_of_a_hang(python: list[str], seconds: float) -> Command:
+    """A hang stops nothing by itself: gdb does, at the alarm that the case begins with."""
+    begin, run = _GDB[:-2], _GDB[-2:]
+    alone = () if sys.stdin.isatty() else _GDB_OF_A_HANG_ALONE
+    words = (*begin, *_GDB_OF_A_HANG, *run, *alone, "--args", *python)
+    return Command(words, {ALARM: f"{seconds:g}"})
 
 
 def _valgrind(python: list[str]) -> Command:

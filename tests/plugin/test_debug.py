@@ -83,6 +83,19 @@ def test_gdb_shows_the_place(pytester: pytest.Pytester, folder: Path) -> None:
     assert re.search(r"^#0 .* in context_create \(", result.stdout.str(), re.MULTILINE)
 
 
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_gdb_shows_where_a_hang_waits(pytester: pytest.Pytester, folder: Path) -> None:
+    """Without a terminal nobody could interrupt it."""
+    (folder / "case.json").write_text(json.dumps(FILE | {"verdict": "hang"}))
+    backend = f"--qnn-backend={qnn_library(folder, 'for(;;)pause()')}"
+    result = pytester.runpytest_subprocess(
+        f"--qnn-replay={folder}", "--qnn-debug=gdb", "--qnn-timeout=2", backend, timeout=60
+    )
+    shown = result.stdout.str()
+    assert "received signal SIGALRM" in shown
+    assert re.search(r"^#\d+ .* in context_create \(", shown, re.MULTILINE)
+
+
 def test_asan_shows_where_the_heap_is_damaged(pytester: pytest.Pytester, folder: Path) -> None:
     result = debugged(pytester, folder, "asan", "{char* volatile p = malloc(8); free(p); free(p);}")
     assert result.ret != 0
