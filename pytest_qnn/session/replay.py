@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
 
 _ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAILS HERE"}
+
+_FLAKY = re.compile(r"failed (\d+) of (\d+) runs")
+"""As `pytest_qnn.core.verdict.Verdict.flaky` has it."""
+_BY_CHANCE, _MOST_RUNS = 0.05, 40
 
 SUITE = "pytest_qnn.conformance"
 
@@ -103,13 +109,35 @@ def _replayed(rule: Rule[Any, Any, Any], target: Target[Any, Any], content: AnyC
     if content.subject != rule.subject:
         detail = f"the file has a {content.subject} case, and {rule.id} needs a {rule.subject} case"
         return Replayed(rule.id, target.spec, "CANNOT RUN", detail)
-    result, detail = _judge(rule, target, content)
+    result, detail = _judged_often(rule, target, content)
     other = _other_target(content, target)
     if other and result in _ELSEWHERE:
         return Replayed(rule.id, target.spec, _ELSEWHERE[result], detail, other)
-    if result == "FIXED" and content.flaky:
-        detail += f"; but when it was found it {content.flaky}, so that one run proves little"
     return Replayed(rule.id, target.spec, result, detail)
+
+
+def _judged_often(
+    rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFile
+) -> tuple[Result, str]:
+    """As `_judge`; a case that failed in some runs only is judged until it fails, or it would have."""
+    runs = _runs(file.flaky)
+    for run in range(1, runs + 1):
+        result, detail = _judge(rule, target, file)
+        if result != "FIXED":
+            told = f"in run {run}, where it {file.flaky} when it was found: " if run > 1 else ""
+            return result, told + detail
+    if runs > 1:
+        detail += f", in each of {runs} runs; when it was found it {file.flaky}"
+    return result, detail
+
+
+def _runs(flaky: str) -> int:
+    """In so many runs a case that fails as often as it did when it was found passes by chance in 1 of 20."""
+    told = _FLAKY.fullmatch(flaky)
+    failed, of = map(int, told.groups()) if told else (1, 1)
+    if not 0 < failed < of:
+        return 1
+    return min(_MOST_RUNS, math.ceil(math.log(_BY_CHANCE) / math.log(1 - failed / of)))
 
 
 def _other_target(file: AnyCaseFile, target: Target[Any, Any]) -> str:

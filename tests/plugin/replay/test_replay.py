@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import shutil
@@ -16,7 +17,9 @@ import pytest
 
 from pytest_qnn import case_file
 from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.verdict import Examined, Violation
 from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.session import replay as replaying
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.plugin import Copy, Create, Cycle, PluginCase
@@ -295,13 +298,39 @@ def test_a_rule_that_could_not_be_judged_leaves_a_case_as_well(
     result.stdout.fnmatch_lines(["REG-01 on reference: FIXED: *"])
 
 
-def test_a_flaky_case_that_holds_once_is_not_called_fixed_without_a_word(pytester: pytest.Pytester) -> None:
+def test_a_flaky_case_is_fixed_where_it_holds_often_enough(pytester: pytest.Pytester) -> None:
     run(pytester, ("REG-02",))
     folder = rewritten(finding(pytester, "REG-02"), rule="REG-01", flaky="failed 2 of 6 runs")
     result = run(pytester, ("REG-01",), f"--qnn-replay={folder}")
-    result.stdout.fnmatch_lines(
-        ["*: FIXED: *; but when it was found it failed 2 of 6 runs, so that one run *"]
-    )
+    result.stdout.fnmatch_lines(["*: FIXED: *, in each of 8 runs; when it was found it failed 2 of 6 runs"])
+
+
+def test_a_flaky_case_that_fails_in_a_later_run_still_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), rule="REG-01", flaky="failed 1 of 6 runs")
+    given = itertools.chain([Examined(1, "calls")] * 4, [Violation("an error", "success", "step 0")])
+    monkeypatch.setattr(replaying.engine, "judge_case", lambda *_: next(given))
+    result = run(pytester, ("REG-01",), f"--qnn-replay={folder}")
+    told = "in run 5, where it failed 1 of 6 runs when it was found: "
+    result.stdout.fnmatch_lines([f"*: STILL FAILS: {told}*success*"])
+
+
+@pytest.mark.parametrize(
+    ("flaky", "runs"),
+    [
+        ("", 1),
+        ("failed 1 of 6 runs", 17),
+        ("failed 5 of 6 runs", 2),
+        ("failed 1 of 100 runs", 40),
+        ("failed 6 of 6 runs", 1),
+        ("failed 0 of 0 runs", 1),
+        ("fails behind others only", 1),
+    ],
+)
+def test_a_case_is_judged_as_often_as_it_takes_to_be_met(flaky: str, runs: int) -> None:
+    assert replaying._runs(flaky) == runs
 
 
 FOUND_ON = ["--qnn-backend=mutant:other", "--qnn-rpcmem=emulated"]
