@@ -196,7 +196,12 @@ def test_where_they_cannot_be_lifted_the_library_has_done_it(
         os._exit(_as_user(library, tmp_path / "said"))
     os.waitpid(pid, 0)
     said = (tmp_path / "said").read_text()
-    assert "it sets RLIMIT_FSIZE to 0, RLIMIT_NOFILE to 9 for good while it is loaded" in said
+    # Where more than that are open already, those of whoever runs the tests too, none is left for it.
+    sets, uses_up = (
+        "it sets RLIMIT_FSIZE to 0, RLIMIT_NOFILE to 9 for good",
+        "it uses up the descriptors of its process",
+    )
+    assert f"{sets} while it is loaded" in said or f"{uses_up}, which may have 9, while it is loaded" in said
 
 
 def _as_user(library: Path, note: Path) -> int:

@@ -73,10 +73,12 @@ def test_who_waits_for_nothing_hangs_at_once_and_says_where(tmp_path: Path, besi
 
 
 def test_a_call_in_which_the_target_hung_three_times_is_told_sooner(tmp_path: Path) -> None:
-    longer = 3.0
+    longer = 1.25
     with opened(tmp_path, "for(;;)pause()", longer) as target:
         details = [detail_of(target) for _ in range(4)]
-    assert details == [f"no answer: used no processor time for {seconds} s" for seconds in (3, 3, 3, 1)]
+    assert details == [
+        f"no answer: used no processor time for {seconds} s" for seconds in (1.25, 1.25, 1.25, 1)
+    ]
 
 
 def test_one_call_that_hangs_makes_no_other_one_hang() -> None:

@@ -237,7 +237,8 @@ def grown(
             waits = _catches_up(before, given_back, started + seconds)
     gc.collect()
     began = time.monotonic()
-    end, least = began + given_back, [math.inf] * 3
+    # What is kept was waited for already.
+    end, least = began + given_back * waits, [math.inf] * 3
     while beyond(counts := _growth(done, before, heap)) is not None and time.monotonic() < end:
         held = [counts.fds, counts.mappings, counts.heap // _PART]
         if any(now < lowest for now, lowest in zip(held, least, strict=True)):
