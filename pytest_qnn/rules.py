@@ -96,11 +96,7 @@ def named(rule_id: str) -> Rule[Any, Any, Any]:
     try:
         return of_area(rule_id.partition("-")[0])[rule_id]
     except LookupError:
-        import difflib
-
-        near = difflib.get_close_matches(rule_id, list(listed()), 1)
-        instead = f"; the nearest is {near[0]}" if near else ""
-        raise LookupError(f"the catalogue has no rule {rule_id}{instead}") from None
+        raise LookupError(f"the catalogue has no rule {rule_id}") from None
 
 
 def _framed(rule: Rule[Any, Any, Any]) -> Rule[Any, Any, Any]:

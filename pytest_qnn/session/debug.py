@@ -116,9 +116,8 @@ def _gdb(python: list[str]) -> Command:
 
 def _gdb_of_a_hang(python: list[str], seconds: float) -> Command:
     """A hang stops nothing by itself: gdb does, at the alarm that the case begins with."""
-    begin, run = _GDB[:-2], _GDB[-2:]
     alone = () if sys.stdin.isatty() else _GDB_OF_A_HANG_ALONE
-    words = (*begin, *_GDB_OF_A_HANG, *run, *alone, "--args", *python)
+    words = (*_GDB[:2], *_GDB_OF_A_HANG, *_GDB[2:], *alone, "--args", *python)
     return Command(words, {ALARM: f"{seconds:g}"})
 
 

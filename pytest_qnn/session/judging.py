@@ -286,7 +286,11 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     """Judge, record the verdict with the test, and end the test as the verdict demands."""
     try:
         rule = checked_rule(session, item, rule_id)
-    except (LookupError, ValueError) as error:
+    except LookupError as error:
+        from pytest_qnn.session.selection import instead
+
+        raise _failure(f"judge({rule_id!r}): {error}{instead(rule_id)}") from None
+    except ValueError as error:
         raise _failure(f"judge({rule_id!r}): {error}") from None
     if session.case_file is not None:
         replay.run(session, item, rule)

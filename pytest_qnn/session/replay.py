@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAILS HERE"}
 
-_FLAKY = re.compile(r"failed (\d+) of (\d+) runs")
+_FLAKY = re.compile(r"failed (\d{1,4}) of (\d{1,4}) runs")
 """As `pytest_qnn.core.verdict.Verdict.flaky` has it."""
 _BY_CHANCE, _MOST_RUNS = 0.05, 40
 
@@ -119,7 +119,7 @@ def _replayed(rule: Rule[Any, Any, Any], target: Target[Any, Any], content: AnyC
 def _judged_often(
     rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFile
 ) -> tuple[Result, str]:
-    """As `_judge`; a case that failed in some runs only is judged until it fails, or it would have."""
+    """As `_judge`; a case that failed in some runs only is judged until it fails, or has held in `_runs`."""
     runs = _runs(file.flaky)
     for run in range(1, runs + 1):
         result, detail = _judge(rule, target, file)

@@ -57,7 +57,7 @@ def matched(patterns: Iterable[str], flag: str = "--qnn-rule") -> set[str]:
     for pattern in patterns:
         ids = {rule_id for rule_id in rules.listed() if fnmatchcase(rule_id, pattern)}
         if not ids:
-            raise BadOption(f"{flag}: {pattern!r} matches no rule{_instead(pattern)}")
+            raise BadOption(f"{flag}: {pattern!r} matches no rule{instead(pattern)}")
         found |= ids
     return found
 
@@ -85,7 +85,7 @@ def all_areas() -> list[str]:
     return sorted({rule.area for rule in rules.listed().values()})
 
 
-def _instead(pattern: str) -> str:
+def instead(pattern: str) -> str:
     """What is near to a pattern that matches nothing, to end the sentence with; empty: nothing is."""
     areas = all_areas()
     if pattern in areas:

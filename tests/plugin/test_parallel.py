@@ -95,7 +95,7 @@ def timeless(folder: Path) -> dict[str, Any]:
         for row in rule.get("coverage", ()):
             if row["op"] == "BATCH_MATMUL":
                 # At ranks 0 and 1 the runtime reads in front of its dimensions (docs/reference/runtimes.md).
-                del row["reasons"]
+                row["reasons"] = sum(row["reasons"].values())
     return document
 
 

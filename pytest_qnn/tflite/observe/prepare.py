@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.observe.plugin_struct import read_struct
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 _PREPARE: Final = layouts.Delegate.Prepare.offset
 _BUILDER: Final = layouts.Delegate.opaque_delegate_builder.offset
@@ -26,12 +29,12 @@ class WatchedPrepare:
     """
 
     def __init__(self, address: int, *, only_opaque: bool = False) -> None:
-        self._slot, is_opaque = _slot(address)
-        if only_opaque and not is_opaque:
-            self._slot = 0
+        own = 0 if only_opaque or not peek.pointer(address + _PREPARE) else address + _PREPARE
+        # Only then: what is mapped takes a millisecond to read, and cells of the input domain are thousands.
+        self._slot = own or _opaque_slot(address)
         self._own = peek.pointer(self._slot) if self._slot else 0
         self._prepare = (
-            layouts.OpaquePrepare(self._on_opaque) if is_opaque else layouts.DelegatePrepare(self._on_prepare)
+            layouts.DelegatePrepare(self._on_prepare) if own else layouts.OpaquePrepare(self._on_opaque)
         )
         self._replace = layouts.ReplaceNodeSubsets(self._on_replace)
         self._runtime_replace = 0
@@ -81,14 +84,12 @@ def address_of(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _slot(address: int) -> tuple[int, bool]:
-    """Where the pointer to Prepare stands, and whether that is a builder's; 0: there is none."""
+def _opaque_slot(address: int) -> int:
+    """Where a builder's pointer to Prepare stands; 0: the delegate has its own, or no usable builder."""
     struct = read_struct(address)
-    if struct.functions.get("Prepare", "null") != "null":
-        return address + _PREPARE, False
-    if struct.builder == "valid":
-        return peek.pointer(address + _BUILDER) + _BUILDER_PREPARE, True
-    return 0, False
+    if struct.functions.get("Prepare") == "null" and struct.builder == "valid":
+        return peek.pointer(address + _BUILDER) + _BUILDER_PREPARE
+    return 0
 
 
 class Operators(WatchedPrepare):

@@ -327,6 +327,7 @@ def test_a_flaky_case_that_fails_in_a_later_run_still_fails(
         ("failed 6 of 6 runs", 1),
         ("failed 0 of 0 runs", 1),
         ("fails behind others only", 1),
+        (f"failed 1 of {'9' * 5000} runs", 1),
     ],
 )
 def test_a_case_is_judged_as_often_as_it_takes_to_be_met(flaky: str, runs: int) -> None:

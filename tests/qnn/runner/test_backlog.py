@@ -78,6 +78,25 @@ def test_rounds_wait_for_a_worker_whose_queue_would_grow(kept: bool, monkeypatch
     assert time.monotonic() - begin < 3
 
 
+def test_a_worker_that_gets_on_when_the_time_is_over_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives back 500 mappings a second, and 250 rounds have half a second less than that takes."""
+    begin, made = time.monotonic(), 0
+
+    def snapshot() -> SimpleNamespace:
+        left = max(0, made - int(500 * (time.monotonic() - begin)))
+        return SimpleNamespace(fds=3, lines=[""] * (10 + left), virtual=0, resident=0)
+
+    def once() -> None:
+        nonlocal made
+        made += 2
+
+    monkeypatch.setattr(probes, "snapshot", snapshot)
+    monkeypatch.setattr(probes, "malloc_in_use", lambda: 0)
+    _, counts = probes.grown(once, 1000, 0.5)
+    assert 250 <= counts.rounds < 1000
+    assert beyond(counts) is None
+
+
 @pytest.mark.usefixtures("frozen")
 def test_what_a_look_at_many_mappings_takes_is_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of 8,000 mappings is longer than what is kept for it: one MiB is kept from then on."""
