@@ -655,6 +655,16 @@ class StructSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     builder_flags: int = 0
 
 
+class ArgumentTouch(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An access behind what a create was given."""
+
+    what: str
+    """``keys``, ``values``, ``key 0``, ``value 0``, ..."""
+    access: Access
+    behind: int
+    """Bytes from the end to the first one that was touched."""
+
+
 class PluginSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one step of a `PluginCase` gave."""
 
@@ -668,6 +678,8 @@ class PluginSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Texts given, during this step, to a report_error whose create had returned."""
     modified: tuple[str, ...] = ()
     """Create: what it changed of the arrays it was given."""
+    touched: tuple[ArgumentTouch, ...] = ()
+    """Accesses, during this step, behind arrays and texts of creates that are guarded; the first of each."""
     struct: StructSeen | None = None
     error: str = ""
     """Apply: what failed; Copy: what the loader said."""

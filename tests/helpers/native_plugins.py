@@ -304,7 +304,16 @@ Plugin* CREATE(char** keys, char** values, size_t count, Report report) {
 #ifdef READS_FIRST_KEY
   if (keys[0][0] == '-') return NULL;
 #endif
+#ifdef READS_TO_NULL
+  size_t given = 0;
+  while (keys && keys[given]) ++given;
+  if (given < count) count = given;
+#endif
+#ifdef ONE_TOO_MANY
+  for (size_t i = 0; i <= count; ++i) {
+#else
   for (size_t i = 0; i < count; ++i) {
+#endif
 #ifdef SHORT_LABEL
     if (!strcmp(keys[i], "label")) {
       char label[64];
@@ -406,6 +415,8 @@ FAULTS = {
     "needs-tflite": Fault("ABI-12", {"NEEDS_TFLITE": "1"}),
     "old-registration": Fault("ABI-13", {"OLD_REGISTRATION": "1"}),
     "exports-tflite": Fault("ABI-14", {"EXPORTS_TFLITE": "1"}),
+    "reads-to-null": Fault("ABI-16", {"READS_TO_NULL": "1"}),
+    "one-too-many": Fault("ABI-16", {"ONE_TOO_MANY": "1"}),
     "keeps-worker": Fault("OWN-05", {"KEEPS_WORKER": "1"}),
     "leaks-refused": Fault("LEAK-04", {"LEAKS_REFUSED": "1"}),
     "keeps-table": Fault("PREC-09", {"KEEPS_TABLE": "1"}),

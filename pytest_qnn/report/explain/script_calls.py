@@ -143,6 +143,7 @@ TOLD: Mapping[type, Told] = {
             "null_arrays": lambda _: "with NULL for keys and values",
             "report": lambda _: "with NULL for report_error",
             "descriptors": "only {} more files can be opened during the call",
+            "guarded": lambda _: "each array and each text ends where a page begins that nobody may touch",
             "name": "",
         },
     ),

@@ -37,6 +37,8 @@ class Create(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="create"
     report: Literal["function", "null"] = "function"
     descriptors: Annotated[int, Meta(ge=0, le=16)] | None = None
     """So many files and no more can be opened during the call, libraries among them."""
+    guarded: bool = False
+    """Each array and each text ends where a page begins that nobody may touch, until the case is over."""
 
 
 class OverwriteArguments(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="overwrite-arguments"):

@@ -37,6 +37,7 @@ from pytest_qnn.tflite.controls.graphs import (
     parts,
     plain_scale,
     ranks_of,
+    row_of_additions,
     simplest,
     single_nodes,
     with_all_outputs,
@@ -267,6 +268,9 @@ def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owne
             continue
         if (small := with_small_tensors(graph)) is not None:
             yield Owned(small, _SURVIVES)
+        elif len(graph.nodes) > 1:
+            # It may be the number of nodes: as many of the simplest kind, all of them small.
+            yield Owned(row_of_additions(len(graph.nodes)), _SURVIVES)
         yield Owned(graph, _LARGE)
 
 

@@ -156,11 +156,16 @@ def linked() -> tuple[Graph, tuple[int, ...]]:
     return Graph((tensor,) * 6, nodes, (0, 1), (5,)), (2,)
 
 
+def row_of_additions(count: int) -> Graph:
+    """Each addition adds the second input to the result of the one before it."""
+    tensor = graph_of(ADDITION).tensors[0]
+    nodes = tuple(Node("ADD", (at and at + 1, 1), (at + 2,)) for at in range(count))
+    return Graph((tensor,) * (count + 2), nodes, (0, 1), (count + 1,))
+
+
 def many_kernels(count: int) -> tuple[Graph, tuple[int, ...]]:
     """A row of additions, and each second of them: where others have these, ``count`` partitions are left."""
-    tensor = graph_of(ADDITION).tensors[0]
-    nodes = tuple(Node("ADD", (at and at + 1, 1), (at + 2,)) for at in range(2 * count))
-    return Graph((tensor,) * (2 * count + 2), nodes, (0, 1), (2 * count + 1,)), tuple(range(1, 2 * count, 2))
+    return row_of_additions(2 * count), tuple(range(1, 2 * count, 2))
 
 
 def body_of_addition() -> Graph:

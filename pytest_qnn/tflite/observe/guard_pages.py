@@ -48,13 +48,17 @@ class Guarded:
         guard: which end of the data lies against a page.
         misalign: bytes from a multiple of `ALIGNMENT`; of no matter for ``flush``.
         seed: contents of the data, and which pattern is beside them.
+        tail: bytes behind the data that may be read, where these lie against the page behind them.
 
     Raises:
         MemoryError: there are no pages to be had.
     """
 
-    def __init__(self, size: int, guard: Guard = "after", misalign: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, size: int, guard: Guard = "after", misalign: int = 0, seed: int = 0, *, tail: int = TAIL
+    ) -> None:
         self.size = size
+        self._tail = tail
         self._bytes = _PATTERNS[seed % len(_PATTERNS)]
         body = -(-(size + 2 * ALIGNMENT + (PAGE if guard == "none" else 0)) // PAGE) * PAGE
         self._total = body + 2 * PAGE
@@ -98,6 +102,12 @@ class Guarded:
         access = libc.PROT_READ if self.readonly else _OPEN
         protect(self._inside[0], self._inside[1] - self._inside[0], 0 if self.given_back else access)
 
+    def put_behind(self, found: bytes) -> None:
+        """Write what is at the beginning of the page behind, for who reads on there when it is open."""
+        protect(self._inside[1], PAGE, _OPEN)
+        ctypes.memmove(self._inside[1], found, len(found))
+        protect(self._inside[1], PAGE, 0)
+
     def give_back(self) -> None:
         """From now on nobody may touch the buffer."""
         self.given_back = True
@@ -135,9 +145,9 @@ class Guarded:
     def _place(self, guard: Guard, misalign: int) -> int:
         first, last = self._inside
         if guard == "flush":
-            return last - TAIL - self.size
+            return last - self._tail - self.size
         if guard == "after":
-            return (last - TAIL - self.size - misalign) // ALIGNMENT * ALIGNMENT + misalign
+            return (last - self._tail - self.size - misalign) // ALIGNMENT * ALIGNMENT + misalign
         return first + misalign + (PAGE // 2 if guard == "none" else 0)
 
     def _beside(self) -> tuple[tuple[int, bytes], tuple[int, bytes]]:

@@ -344,3 +344,47 @@ def test_descriptors_are_there_again_after_the_call() -> None:
     assert ran(*steps).steps[0].made
     with open("/dev/null"):
         pass
+
+
+@pytest.mark.parametrize(
+    "options", [(), GOOD[:1], GOOD, ((b"key that is long enough for no register", b""),)]
+)
+def test_nothing_is_touched_behind_options_by_who_reads_what_there_is(options: Options) -> None:
+    steps = (Create(options=options, guarded=True), Destroy("d0"))
+    assert judged("ABI-16", ran(*steps), *steps) == Examined(2 + 2 * len(options), "ends of arrays and texts")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "sees"),
+    [
+        ("plugin-reads-to-null", GOOD, "a read right behind the end of keys, an array of 2"),
+        ("plugin-reads-to-null", (), "a read right behind the end of keys, an array of 0"),
+        ("plugin-copies-wide-values", GOOD, "a read right behind the end of value 0, '2'"),
+        ("plugin-compares-wide-names", GOOD, "a read right behind the end of key 1, 'profiling'"),
+    ],
+)
+def test_an_access_behind_options_is_told_with_its_place(spec: str, options: Options, sees: str) -> None:
+    steps = (Create(options=options, guarded=True), Destroy("d0"))
+    with pytest.raises(Violation, match=sees):
+        judged("ABI-16", ran(*steps, spec=f"mutant:{spec}"), *steps)
+
+
+def test_an_access_further_behind_options_says_how_far() -> None:
+    class ReadsFar(EmulatedPlugin):
+        def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+            ctypes.memset(keys + 8 * count + 24, 1, 1)
+            return super().read_options(keys, values, count)
+
+    steps = (Create(options=GOOD, guarded=True), Destroy("d0"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin_library, "EmulatedPlugin", ReadsFar)
+        trace = ran(*steps)
+    with pytest.raises(Violation, match="a write 24 bytes behind the end of keys, an array of 2"):
+        judged("ABI-16", trace, *steps)
+
+
+def test_guarded_options_are_unmapped_with_the_case() -> None:
+    before = len(Path("/proc/self/maps").read_text().splitlines())
+    for _ in range(20):
+        ran(Create(options=GOOD, guarded=True), OverwriteArguments(), Apply(), Destroy("d0"))
+    assert len(Path("/proc/self/maps").read_text().splitlines()) < before + 20

@@ -335,3 +335,35 @@ class _MissingForGood(_Opens):
     def missing(self, report: int, reason: str) -> int:
         self.reason = reason
         return super().missing(report, reason)
+
+
+@faulty_plugin(
+    "plugin-reads-to-null", "Reads keys until one is NULL, and not so many as there are.", "ABI-16"
+)
+class _ReadsToNull(EmulatedPlugin):
+    def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+        found = 0
+        while keys and peek.pointer(keys + 8 * found):
+            found += 1
+        return super().read_options(keys, values, min(found, count))
+
+
+@faulty_plugin("plugin-copies-wide-values", "Copies 16 bytes of each value, however short it is.", "ABI-16")
+class _CopiesWideValues(EmulatedPlugin):
+    def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+        own = ctypes.create_string_buffer(17)
+        for index in range(count):
+            ctypes.memmove(own, peek.pointer(values + 8 * index), 16)
+        return super().read_options(keys, values, count)
+
+
+@faulty_plugin(
+    "plugin-compares-wide-names", "Compares eleven bytes of each key with num_threads at once.", "ABI-16"
+)
+class _ComparesWideNames(EmulatedPlugin):
+    """As memcmp may, which is given the length of one of the two."""
+
+    def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+        for index in range(count):
+            ctypes.string_at(peek.pointer(keys + 8 * index), len("num_threads"))
+        return super().read_options(keys, values, count)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded, prefixed
-from pytest_qnn.core.printable import heard, is_text
+from pytest_qnn.core.printable import counted, heard, is_text
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -116,6 +116,8 @@ def _described(step: AnyPluginStep) -> str:
         words.append("without report_error")
     if isinstance(step, Create) and step.null_arrays:
         words.append("with NULL arrays")
+    if isinstance(step, Create) and step.guarded:
+        words.append("guarded")
     return " ".join(words)
 
 
@@ -1034,3 +1036,63 @@ def does_without_a_file(case: PluginCase, trace: PluginTrace) -> Examined:
 def _is_mute(seen: PluginSeen) -> bool:
     """A create that has returned NULL and given no reason."""
     return not seen.made and not "".join(seen.reports).strip()
+
+
+def fenced(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """A create whose arrays and texts end where a page begins that nobody may touch.
+
+    With the given options, with each of them alone, with none, with many, with an unknown one, and with a
+    longer value.
+    """
+
+    def steps(options: Options) -> Choices:
+        unknown = _inserted(options, UNKNOWN_KEYS[0], len(options))
+        each = [(one,) for one in options] if len(options) > 1 else []
+        taken_ones: list[Options] = [options, (), *each]
+        doubtful = [unknown, *_many(options)[:2], *_stretched(options)]
+        named = [*(("d0", one) for one in taken_ones), *((BAD, one) for one in doubtful)]
+        return [(Create(name, one, guarded=True), Destroy(name)) for name, one in dict.fromkeys(named)]
+
+    return _at_each(facts, steps, known_options)
+
+
+@rule(
+    "ABI-16",
+    Level.MUST,
+    "tflite_plugin_create_delegate reads num_options entries of each array, and each text up to its NUL: it "
+    "touches nothing behind them.",
+    source=f"{HEADER}, tflite_plugin_create_delegate: num_options; {PYTHON}.__init__ passes arrays of so many "
+    "entries, with no NULL behind them",
+    subject="delegate",
+    cases=fenced,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def stays_within_options(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Looks at each access to the page behind an array or a text, whichever thread it is on.
+
+    Whether the options are taken or refused is no matter here.
+    """
+    need_functions(trace)
+    looked_at = 0
+    for position, step, seen in steps(case, trace, Create):
+        if not step.guarded:
+            continue
+        looked_at += 2 + 2 * len(step.options)
+        for touch in seen.touched:
+            far = f"{touch.behind} bytes behind" if touch.behind else "right behind"
+            raise Violation(
+                f"nothing behind the {counted(len(step.options), 'option')} to be touched",
+                f"a {touch.access} {far} the end of {_of_what(touch.what, step.options)}",
+                f"{at(position, step)}, {_shown(step)}",
+            )
+    return Examined(looked_at, "ends of arrays and texts")
+
+
+def _of_what(name: str, options: Options) -> str:
+    """An array with its length, or a text."""
+    kind, _, number = name.partition(" ")
+    if not number:
+        return f"{name}, an array of {len(options)}"
+    return f"{name}, {options[int(number)][kind == 'value'][:40].decode(errors='replace')!r}"

@@ -32,17 +32,19 @@ from pytest_qnn.tflite.cases.plugin import (
     PluginCase,
 )
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.observe.guard_pages import Guarded
 from pytest_qnn.tflite.observe.plugin_struct import read_struct
 from pytest_qnn.tflite.observe.prepare import Operators
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, LibraryFactory
 from pytest_qnn.tflite.runner.plugin.library import NoCopy, NoInterface, Plugin, open_plugin
 from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
-from pytest_qnn.tflite.trace import PluginSeen, PluginTrace
+from pytest_qnn.tflite.trace import Access, ArgumentTouch, PluginSeen, PluginTrace, TouchReason
 
 OnStep = Callable[[int], None]
 
 _SPOILT = b"#spoilt#"
+_POINTER = 8
 _PAST = "past"
 """Name of a delegate of a history."""
 _UNKNOWN = (b"pytest_qnn_unknown_option", b"1")
@@ -92,28 +94,71 @@ class _Arguments:
     Args:
         options: the options.
         late: where texts are put that are reported once create has returned.
+        touched: where accesses behind the arrays and texts are put; None: nobody looks for any.
     """
 
-    def __init__(self, options: Options, late: list[str]) -> None:
+    def __init__(self, options: Options, late: list[str], touched: list[ArgumentTouch] | None = None) -> None:
         self.reports: list[str] = []
         """Texts that were reported before."""
         self.returned = False
         self._late = late
+        self._spoilt = _buffer(_SPOILT)
         self.count = len(options)
-        self.strings = [_buffer(part) for pair in options for part in pair]
-        self.keys, self.values = (_array(self.strings[at::2]) for at in (0, 1))
+        parts = [part for pair in options for part in pair]
+        self._fences: list[Guarded] = []
+        if touched is None:
+            self.strings = list(map(_buffer, parts))
+            self.keys, self.values = (_array(self.strings[at::2]) for at in (0, 1))
+        else:
+            named = zip(parts, map(_name_of_text, range(len(parts))), strict=True)
+            self.strings = [self._fenced_text(part, name, touched) for part, name in named]
+            self.keys, self.values = (
+                self._fenced_array(self.strings[at::2], name, touched)
+                for at, name in enumerate(("keys", "values"))
+            )
         self.before = self._contents()
         self._callback = layouts.PluginReport(self._hear)
         self.report = ctypes.cast(self._callback, ctypes.c_void_p).value
-        self._spoilt = _buffer(_SPOILT)
 
     def _hear(self, text: bytes | None) -> None:
         (self._late if self.returned else self.reports).append(heard(text or b""))
 
+    def _fenced_text(self, text: bytes, name: str, touched: list[ArgumentTouch]) -> Any:
+        place = self._fence(len(text) + 1, name, touched)
+        found = (ctypes.c_char * (len(text) + 1)).from_address(place)
+        found.raw = text + b"\0"
+        return found
+
+    def _fenced_array(self, strings: list[Any], name: str, touched: list[ArgumentTouch]) -> Any:
+        place = self._fence(_POINTER * len(strings), name, touched)
+        # Who takes one entry too many for a text lives to be told so.
+        self._fences[-1].put_behind(ctypes.addressof(self._spoilt).to_bytes(_POINTER, "little"))
+        found = (ctypes.c_void_p * len(strings)).from_address(place)
+        found[:] = list(map(ctypes.addressof, strings))
+        return found
+
+    def _fence(self, size: int, name: str, touched: list[ArgumentTouch]) -> int:
+        """The address of so many bytes in front of a page that nobody may touch."""
+
+        def note(_: TouchReason, access: Access, offset: int) -> None:
+            if all(one.what != name for one in touched):
+                touched.append(ArgumentTouch(name, access, offset - size))
+
+        fence = Guarded(size, "flush", tail=0)
+        fence.on_touch = note
+        fence.arm()
+        self._fences.append(fence)
+        return fence.address
+
+    def close(self) -> None:
+        """Unmap what is guarded: nobody has it any more."""
+        for fence in self._fences:
+            fence.close()
+        self._fences.clear()
+
     def _contents(self) -> list[tuple[str, bytes]]:
         named = [("keys", bytes(self.keys)), ("values", bytes(self.values))]
-        texts = [(f"{('key', 'value')[at % 2]} {at // 2}", part.raw) for at, part in enumerate(self.strings)]
-        return named + texts
+        return named + [(_name_of_text(at), part.raw) for at, part in enumerate(self.strings)]
 
     def modified(self) -> tuple[str, ...]:
         """What is not as it was made."""
@@ -127,6 +172,10 @@ class _Arguments:
         for array in (self.keys, self.values):
             for at in range(self.count):
                 array[at] = ctypes.addressof(self._spoilt)
+
+
+def _name_of_text(at: int) -> str:
+    return f"{('key', 'value')[at % 2]} {at // 2}"
 
 
 def _buffer(text: bytes) -> Any:
@@ -166,6 +215,7 @@ class _Run:
         self._kept: list[_Arguments] = []
         """Plugins may call a report_error later, or read their options: they must find them."""
         self._late: list[str] = []
+        self._touched: list[ArgumentTouch] = []
         if any(isinstance(step, Apply) for step in case.steps):
             self.cpu = self._outputs(self._interpreter())
 
@@ -216,6 +266,7 @@ class _Run:
     def step(self, step: AnyPluginStep) -> PluginSeen:
         """Carry out one step."""
         self._late.clear()
+        self._touched.clear()
         if self.plugin.create is None or self.plugin.destroy is None:
             return PluginSeen(skipped="the library has no such function")
         match step:
@@ -231,12 +282,14 @@ class _Run:
             case _:
                 live = self._live.get(step.name)
                 seen = self._with(step, live) if live else PluginSeen(skipped=f"there is no {step.name}")
-        return _with_late(seen, tuple(self._late))
+        return _with_late(seen, tuple(self._late), tuple(self._touched))
 
     def end(self) -> None:
         """Destroy what is left."""
         for live in reversed(self._live.values()):
             live.plugin.destroy(live.address)
+        for arguments in self._kept:
+            arguments.close()
 
     def _with(self, step: OverwriteArguments | Apply | Destroy, live: _Live) -> PluginSeen:
         if isinstance(step, Apply):
@@ -249,7 +302,8 @@ class _Run:
         return PluginSeen()
 
     def _create(self, step: Create | Copy, plugin: Plugin) -> PluginSeen:
-        arguments = _Arguments(step.options, self._late)
+        guarded = isinstance(step, Create) and step.guarded
+        arguments = _Arguments(step.options, self._late, self._touched if guarded else None)
         self._kept.append(arguments)
         nothing = isinstance(step, Create) and step.null_arrays and not step.options
         silent = isinstance(step, Create) and step.report == "null"
@@ -367,5 +421,5 @@ def _held(own: OwnAllocator | None) -> tuple[int | None, int, int | None]:
     return malloc_in_use(), looked.virtual, resident
 
 
-def _with_late(seen: PluginSeen, late: tuple[str, ...]) -> PluginSeen:
-    return msgspec.structs.replace(seen, late=late) if late else seen
+def _with_late(seen: PluginSeen, late: tuple[str, ...], touched: tuple[ArgumentTouch, ...]) -> PluginSeen:
+    return msgspec.structs.replace(seen, late=late, touched=touched) if late or touched else seen
