@@ -1061,8 +1061,8 @@ def fenced(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     Level.MUST,
     "tflite_plugin_create_delegate reads num_options entries of each array, and each text up to its NUL: it "
     "touches nothing behind them.",
-    source=f"{HEADER}, tflite_plugin_create_delegate: num_options; {PYTHON}.__init__ passes arrays of so many "
-    "entries, with no NULL behind them",
+    source=f"{HEADER}, tflite_plugin_create_delegate: num_options; {PYTHON}.__init__ passes arrays of so "
+    "many entries, with no NULL behind them",
     subject="delegate",
     cases=fenced,
     gate=("plugin interface",),
