@@ -82,7 +82,7 @@ def _own_memory(scene: Scene, tape: Tape) -> None:
     source="seed 002, custom allocator; clients use DMA heaps of their own",
     subject="memory",
     cases=embedded(_own_memory),
-    gate=("1101", "1103"),
+    gate=("1101", "1103", "HTP"),
 )
 def shb_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Success, and right outputs, in memory from the DMA heap (on hosts: a memfd)."""
@@ -101,7 +101,7 @@ def shb_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "registrations of memory that is not rpcmem's")
 
 
-_GATE = ("1101", "1103")
+_GATE = ("1101", "1103", "HTP")
 _NO_TYPES = (0, 0x7FFFFFFF, 99)
 
 
@@ -322,7 +322,7 @@ def _same_offset(scene: Scene, tape: Tape) -> None:
     source="QnnHtpMem.h: a different offset for each tensor; inference",
     subject="memory",
     cases=embedded(_same_offset),
-    gate=("1101", "1103"),
+    gate=("1101", "1103", "HTP"),
 )
 def shb_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002; the first handle executes and is deregistered with success."""
@@ -356,7 +356,7 @@ def _overlapping(scene: Scene, tape: Tape) -> None:
     source="QnnHtpMem.h does not say whether ranges may overlap",
     subject="memory",
     cases=embedded(_overlapping),
-    gate=("1101", "1103"),
+    gate=("1101", "1103", "HTP"),
 )
 def shb_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0, 8000 or 8002, each time the same; the first handle stays valid. The choice is in the report."""
@@ -389,7 +389,7 @@ def _two_types(scene: Scene, tape: Tape) -> None:
     source="seed 002, table of memory types: one handle for an fd of ION memory",
     subject="memory",
     cases=embedded(_two_types),
-    gate=("1101", "1102", "1103"),
+    gate=("1101", "1102", "1103", "HTP"),
 )
 def shb_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002; the first handle executes and is deregistered with success."""
