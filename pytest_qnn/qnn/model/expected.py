@@ -517,8 +517,9 @@ def descriptor_faults(
     unspecified = taken_faults(model, descriptor, faults) or unspecified
     if Fault.OTHER_USE in faults:
         return faults, unspecified
-    if Fault.SIZE_TOO_LARGE not in faults:
-        unspecified = _repeat_faults(model, context, descriptor, before, faults) or unspecified
+    unspecified = _repeat_faults(model, context, descriptor, before, faults) or unspecified
+    if Fault.SIZE_TOO_LARGE in faults:
+        faults.pop(Fault.SIZE_MISMATCH, None)  # of all that is registered it differs
     return faults, unspecified
 
 
@@ -603,16 +604,16 @@ def _repeat_faults(
 
 
 def _clash(model: Model, found: Registration, this: Identity, descriptor: Descriptor, faults: Faults) -> bool:
-    if found.identity == this:
-        faults[Fault.DUPLICATE] = frozenset({_TWICE})
-        return False
+    # What is wrong in two ways is refused with the code of either: nothing says what is looked at first.
     both_shared = found.descriptor.mem_type == descriptor.mem_type == MemType.CUSTOM
     if both_shared:
         size = model.alive.buffers[descriptor.buffer]
         mine, theirs = (size if d.size is None else d.size for d in (descriptor, found.descriptor))
         if mine != theirs:
             faults[Fault.SIZE_MISMATCH] = frozenset({_ARGUMENT})
-            return False
+    if found.identity == this:
+        faults[Fault.DUPLICATE] = frozenset({_TWICE})
+        return False
     return _related(this, found.identity, descriptor)
 
 

@@ -97,6 +97,26 @@ class OffsetsOfPages(Odd):
 
 
 @odd(
+    "looks-for-repetitions-first",
+    "whether the memory is registered already is asked before its size and place are looked at",
+    source="facts 7.3: precedence; QnnMem.h gives a code to each fault, and none to a descriptor with two",
+    seen="8002 for memory that is registered, whatever size the second descriptor says",
+    tried_by="SHB-03 SHB-04 SHB-05 SHB-06 REG-15 REG-21",
+)
+class LooksForRepetitionsFirst(Odd):
+    def check_fits(self, context: Context, request: Request) -> None:
+        try:
+            super().check_fits(context, request)
+        except QnnError:
+            if request.role not in ROLES:
+                twice = self.find_duplicate(context, request, [])
+                if twice is not None:
+                    self.meet()
+                    self.resolve_duplicate(twice)
+            raise
+
+
+@odd(
     "maps-while-it-executes",
     "a registration keeps a descriptor of its own, and the memory is mapped while a graph executes",
     source="seed 001: no copy; nothing says when a buffer is mapped, DRG-10 only when it must be gone",

@@ -186,6 +186,15 @@ def test_where_documents_are_silent_nothing_is_demanded(step: AnyStep, before: t
     assert not allowed(step, *before).specified
 
 
+def test_a_size_too_large_of_memory_that_is_registered_may_be_told_as_a_repetition() -> None:
+    wrong = Register("c0", (msgspec.structs.replace(SHARED, size=4097),), ("h1",))
+    found = allowed(wrong, Register("c0", (SHARED,), ("h0",)))
+    assert found.faults == {Fault.SIZE_TOO_LARGE, Fault.DUPLICATE}
+    assert found.codes == {*OVER, 8002}
+    other = Register("c0", (Descriptor("b0", (2, 2), mem_type=2, size=4097),), ("h1",))
+    assert not allowed(other, Register("c0", (SHARED,), ("h0",))).specified
+
+
 def test_several_faults_allow_the_codes_of_each() -> None:
     found = allowed(Register(BOGUS, (Descriptor("b0", (4,), fd="pipe"),), ("h0",), null_handles=True))
     assert found.faults == {Fault.BAD_CONTEXT, Fault.FD_UNMAPPABLE, Fault.NULL_HANDLES}
