@@ -117,6 +117,24 @@ class LooksForRepetitionsFirst(Odd):
 
 
 @odd(
+    "one-size-in-the-process",
+    "a shared buffer has one size in the whole process, whichever contexts it is registered with",
+    source="seed 002, note on size: the total size, the same for all registrations of a descriptor (SHB-03)",
+    seen="8000 for another size than that of a registration of another context",
+    tried_by="SHB-03 CTX-03 QTHR-03 QTHR-06",
+)
+class OneSizeInTheProcess(Odd):
+    def check_declared(self, shared: Shared, request: Request) -> None:
+        for other in self.registrations.values():
+            known = other.request
+            if known.identity == request.identity and known.mem_type == request.mem_type == MemType.CUSTOM:
+                self.meet()
+                if known.declared != request.declared and not {known.role, request.role} & {*ROLES}:
+                    raise QnnError(Error.MEM_ERROR_INVALID_ARGUMENT)
+        super().check_declared(shared, request)
+
+
+@odd(
     "maps-while-it-executes",
     "a registration keeps a descriptor of its own, and the memory is mapped while a graph executes",
     source="seed 001: no copy; nothing says when a buffer is mapped, DRG-10 only when it must be gone",

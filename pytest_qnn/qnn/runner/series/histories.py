@@ -136,6 +136,11 @@ class Places:
         return _Published(source, count, first + 8 * (_PLACES * thread + at), first, self._count)
 
 
+def _shared_bytes(step: Parallel) -> int:
+    """Of the memory that all threads use: enough for the largest of their tensors."""
+    return bytes_of(Prepare("", "", dtype=step.dtype, shape=SHAPE))
+
+
 class Thread:
     """What one thread works on, and what it does in each round."""
 
@@ -207,7 +212,8 @@ class Thread:
         if not all(self._blocks):
             raise Skip("rpcmem_alloc gave NULL")
         self._memories = [*first, *self._blocks]
-        self._described, kept = descriptors_of(state, step, self._memories, self._prepared)
+        sizes = {self._shared: _shared_bytes(step)}
+        self._described, kept = descriptors_of(state, step, self._memories, self._prepared, sizes=sizes)
         self._wrong, kept_too = descriptors_of(state, step, self._memories[:1], self._prepared, fd=_NO_FD)
         self._kept += [kept, kept_too]
         for tensor in self._bound.io:
@@ -474,7 +480,7 @@ def histories(state: State, step: Parallel) -> StepSeen:
     with contextlib.ExitStack() as stack:
         shared = 0
         if step.shared and step.mem_type and not state.recorded:
-            size = bytes_of(Prepare("", "", dtype=step.dtype, shape=SHAPE))
+            size = _shared_bytes(step)
             shared = state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, size)
             if not shared:
                 raise Skip("rpcmem_alloc gave NULL")

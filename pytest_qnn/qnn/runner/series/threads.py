@@ -8,7 +8,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
@@ -273,11 +273,24 @@ def bytes_of(prepared: Prepare) -> int:
 
 
 def descriptors_of(
-    state: State, step: Parallel, buffers: list[int], prepared: Prepare, fd: int | None = None
+    state: State,
+    step: Parallel,
+    buffers: list[int],
+    prepared: Prepare,
+    *,
+    fd: int | None = None,
+    sizes: Mapping[int, int] | None = None,
 ) -> tuple[ctypes.Array[MemDescriptor], list[object]]:
     """A descriptor of the step's memory type for each buffer, and what the descriptors lead to: keep it.
 
-    ``fd``: in the place of each buffer's.
+    Args:
+        state: with rpcmem, which knows the buffers.
+        step: of which memory type they are.
+        buffers: their addresses.
+        prepared: the graph whose tensors they hold.
+        fd: in the place of each buffer's.
+        sizes: bytes of those buffers that are no tensor of this graph long: a shared buffer has one size, in
+            whatever registration (SHB-03).
     """
     array, shape, size = array_of(MemDescriptor, len(buffers))(), prepared.shape, bytes_of(prepared)
     kept: list[object] = []
@@ -292,7 +305,8 @@ def descriptors_of(
         if step.mem_type == MemType.DMA_BUF:
             slot.dmaBufInfo.data = buffer
         elif step.mem_type == MemType.CUSTOM:
-            custom = HtpMemDescriptor(type=HtpMemType.SHARED_BUFFER, size=size)
+            whole = (sizes or {}).get(buffer, size)
+            custom = HtpMemDescriptor(type=HtpMemType.SHARED_BUFFER, size=whole)
             custom.sharedBufferConfig.fd = known
             kept.append(custom)
             slot.customInfo = ctypes.addressof(custom)
