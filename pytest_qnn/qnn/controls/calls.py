@@ -284,7 +284,7 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
         for prepare in _hinted(case):
             twice = (*_executed_twice(prepare), *_executed_twice(_without_hint(prepare)))
             yield (*_CONTEXT, *twice), ("QMG-01", "QMG-03", "EXE-21")
-        for prepare in _graphs(case):
+        for prepare in dict.fromkeys((*_graphs(case), *_graphs(case, with_weights=True))):
             yield (*_CONTEXT, *_executed_twice(prepare)), ("QMG-01", "EXE-21")
     yield from right_memory(case)
     yield from right_binaries(case, list(_graphs(case, with_weights=True)), list(_hinted(case)))
@@ -328,6 +328,9 @@ def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
         yield (*_CONTEXT, prepare), "PRE-11"
         if executes:
             yield (*_CONTEXT, prepare, executed(prepare)), "EXE-21"
+    if sum(isinstance(step, Execute) for step in case.steps) > 1:
+        for prepare in _graphs(case, with_weights=True):
+            yield (*_CONTEXT, *_executed_twice(prepare)), "EXE-21"
     if any(isinstance(step, GetSection | ApplySection) for step in case.steps):
         yield from _sections(case)
     deregistered = any(isinstance(step, Deregister) for step in case.steps)

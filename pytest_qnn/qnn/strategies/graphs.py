@@ -81,8 +81,11 @@ def terms_of(byte: int) -> int:
     return _TERMS[(byte >> 4) - 12] if byte >> 4 >= 16 - len(_TERMS) else 0
 
 
-def of_many(scene: Scene, tape: Tape, terms: int) -> str:
-    """A graph of so many inputs, in a context of its own; "" for none, or where the target takes none."""
+def of_many(scene: Scene, tape: Tape, terms: int, context: str = "") -> str:
+    """A graph of so many inputs, in this context or one of its own.
+
+    "" for none, or where the target takes none.
+    """
     offered = set(scene.operators)
     ops: tuple[QnnOp, ...] = ("ElementWiseSubtract", "ElementWiseAdd")
     fitting = [op for op in ops if (op, "FLOAT_32") in offered]
@@ -90,7 +93,8 @@ def of_many(scene: Scene, tape: Tape, terms: int) -> str:
         return ""
     shape = scene.scale.of_graph(tape.pick(ODD_SHAPES), "FLOAT_32", MOST_SAVED)
     name = scene.name("g")
-    scene.follow(Prepare(name, scene.context(), tape.pick(fitting), "FLOAT_32", shape, terms=terms))
+    context = context or scene.context()
+    scene.follow(Prepare(name, context, tape.pick(fitting), "FLOAT_32", shape, terms=terms))
     return name
 
 
@@ -99,8 +103,8 @@ _PLACES = tuple((shape, at) for shape in _BROADCASTING for at in range(1, len(sh
 """Every rank, and every dimension of it counted from the last: fifteen."""
 
 
-def broadcasting(scene: Scene, tape: Tape, byte: int) -> str:
-    """A graph of weights that are broadcast along one dimension, in a context of its own.
+def broadcasting(scene: Scene, tape: Tape, byte: int, context: str = "") -> str:
+    """A graph of weights that are broadcast along one dimension, in this context or one of its own.
 
     ``byte``: a leading one, each sixteenth of which stands for a rank and a dimension, but for the first,
     which stands for none; "" for that, or where the target takes no operator with two inputs.
@@ -112,7 +116,7 @@ def broadcasting(scene: Scene, tape: Tape, byte: int) -> str:
     op, dtype = tape.pick(fitting)
     name = scene.name("g")
     seed = 1 + tape.byte()
-    scene.follow(Prepare(name, scene.context(), op, dtype, shape, weights=seed, narrow=narrow))
+    scene.follow(Prepare(name, context or scene.context(), op, dtype, shape, weights=seed, narrow=narrow))
     return name
 
 

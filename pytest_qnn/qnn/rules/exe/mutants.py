@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
+from pytest_qnn.qnn.abi.codes import ITEM_SIZE, DataType, Error, TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.execute import Job, Stored
+from pytest_qnn.qnn.reference.execute import Admitted, Job, Stored
 from pytest_qnn.qnn.reference.mapping import at
 from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, Node, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.operators.values import Values
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
+_SMALL = 64
+"""Bytes of weights that are no burden."""
 _SLOW = 0.003
 """Seconds after which an execution begins: others may be in the queue by then."""
 
@@ -438,6 +440,27 @@ class _ScrubsInputs(ReferenceBackend):
         return stored
 
 
+@faulty_backend("execute-over-inputs", "a node that reads a raw input puts what it gives there", "EXE-10")
+class _OverInputs(ReferenceBackend):
+    """A planner that takes the place of what is read for the last time, whoever's it is."""
+
+    def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
+        binding = super().bind(graph, tensor, given)
+        if tensor.type == TensorType.APP_WRITE and binding.registration is None:
+            self._places[tensor.id] = binding.address
+        return binding
+
+    def admit(self, *arguments: Any) -> Admitted:
+        self._places: dict[int, int] = {}
+        return super().admit(*arguments)
+
+    def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
+        super().compute_node(graph, node, values)
+        source, result = node.inputs[0], node.outputs[0]
+        if graph.tensors[result].type == TensorType.NATIVE and source in self._places:
+            at(self._places[source], len(values[result]))[:] = values[result]
+
+
 @faulty_backend("execute-writes-behind", "a byte behind raw outputs is written", "EXE-10")
 class _WritesBehind(ReferenceBackend):
     def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
@@ -573,6 +596,83 @@ class _FinalisesItself(ReferenceBackend):
         if graph in self.graphs and not self.graphs[graph].finalised:
             self.graph_finalize(graph, None, None)
         super().graph_execute(graph, *arguments)
+
+
+class _Arena(ReferenceBackend):
+    """What nodes give to each other lies in one piece of memory."""
+
+    def place(self, graph: Graph, tensor: Tensor) -> int:
+        """The first byte of an inner result."""
+        inner = self.inner(graph)
+        return sum(each.size for each in inner[: inner.index(tensor)])
+
+    def inner(self, graph: Graph) -> list[Tensor]:
+        """The inner results of a graph, in the order of their creation."""
+        return [each for each in graph.tensors.values() if each.type == TensorType.NATIVE]
+
+    def compute(self, graph: Graph, values: dict[int, Stored]) -> None:
+        places = [self.place(graph, each) + each.size for each in self.inner(graph)]
+        self._memory = np.zeros(max(places, default=0), np.uint8)
+        super().compute(graph, values)
+
+    def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
+        super().compute_node(graph, node, values)
+        tensor = graph.tensors[node.outputs[0]]
+        if tensor.type == TensorType.NATIVE:
+            start = self.place(graph, tensor)
+            held = self._memory[start : start + tensor.size]
+            held[:] = values[tensor.id]
+            values[tensor.id] = held
+
+
+@faulty_backend(
+    "inner-by-elements", "Inner results are placed by their elements, as if these had a byte each.", "EXE-21"
+)
+class _InnerByElements(_Arena):
+    def place(self, graph: Graph, tensor: Tensor) -> int:
+        inner = self.inner(graph)
+        return sum(each.size // ITEM_SIZE[each.data_type] for each in inner[: inner.index(tensor)])
+
+
+@faulty_backend(
+    "inner-of-the-last-graph", "All graphs of a context have the plan of the one finalised last.", "EXE-21"
+)
+class _InnerOfTheLastGraph(_Arena):
+    """A plan says where inner results are; those that it does not know begin at its start."""
+
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        super().graph_finalize(graph, profile, signal)
+        owner = self.graphs[graph or 0]
+        plan = [_Arena.place(self, owner, each) for each in self.inner(owner)]
+        self._plans = {**getattr(self, "_plans", {}), owner.context.handle: plan}
+
+    def place(self, graph: Graph, tensor: Tensor) -> int:
+        plan = getattr(self, "_plans", {}).get(graph.context.handle)
+        position = self.inner(graph).index(tensor)
+        if plan is None:  # of a binary
+            return super().place(graph, tensor)
+        return plan[position] if position < len(plan) else 0
+
+
+@faulty_backend(
+    "weights-for-one-execute",
+    "Weights of more than 64 bytes are freed with the first execute of their graph.",
+    "EXE-21",
+    deadly=True,
+)
+class _WeightsForOneExecute(ReferenceBackend):
+    """They were packed for the processor by then; the second execute looks for them where they were."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._packed: set[int] = set()
+
+    def compute(self, graph: Graph, values: dict[int, Stored]) -> None:
+        super().compute(graph, values)
+        if any(each.data is not None and len(each.data) > _SMALL for each in graph.tensors.values()):
+            if graph.handle in self._packed:
+                ctypes.string_at(0)
+            self._packed.add(graph.handle)
 
 
 @faulty_backend("operands-swapped", "a - b is computed as b - a.", "EXE-21")

@@ -21,25 +21,29 @@ _GRAPHS = 4
 
 
 def plain_graphs(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
-    """EXE-21: graphs prepared and executed raw, with and without weights, each in a context of its own.
+    """EXE-21: graphs prepared and executed raw, with and without weights.
 
     Among them one of weights that are broadcast, in every rank and along every dimension, and one of many
-    inputs and results between nodes.
+    inputs and results between nodes. Each has a context of its own, or all of them have one. They are
+    executed once the last is there.
     """
 
     def core(scene: Scene, tape: Tape) -> None:
-        count, place, terms = 1 + tape.below(_GRAPHS), tape.byte(), terms_of(tape.byte())
-        for name in (broadcasting(scene, tape.cut(4), place), of_many(scene, tape.cut(4), terms)):
-            if name:
-                execute(scene, name, None, seed=tape.below(64))
+        count, place, number = 1 + tape.below(_GRAPHS), tape.byte(), tape.byte()
+        context = scene.context() if number % 2 else ""
+        names = [
+            broadcasting(scene, tape.cut(4), place, context),
+            of_many(scene, tape.cut(4), terms_of(number), context),
+        ]
         for _ in range(count):
             part = tape.cut(6)
-            relay = part.chance(4)
-            name = composed(scene, part, scene.context(), hints=(), relay=relay)
-            if name:
-                execute(scene, name, None, seed=part.below(64))
+            relay = part.chance(2 if context else 4)
+            names.append(composed(scene, part, context or scene.context(), hints=(), relay=relay))
+        made = list(filter(None, names))
+        for name in (*made, *(made[:1] if context else ())):
+            execute(scene, name, None, seed=tape.below(64))
 
-    return scenes(facts, core, core_bytes=40, before=0, after=0)
+    return scenes(facts, core, core_bytes=44, before=0, after=0)
 
 
 @rule(

@@ -38,6 +38,7 @@ from pytest_qnn.qnn.rules.graphs import (
     require_handles,
 )
 from pytest_qnn.qnn.rules.judging import WRONG_OUTPUT, demand_code, demand_life, own_steps, place
+from pytest_qnn.qnn.strategies.binaries import composed
 from pytest_qnn.qnn.strategies.graphs import (
     MEMORY_BYTES,
     ODD_SHAPES,
@@ -271,10 +272,17 @@ def exe_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def inputs_kept(facts: MemoryFacts) -> Cases:
-    """EXE-10: executes raw and with handles, and a look at every byte of every buffer."""
+    """EXE-10: executes raw and with handles, and a look at every byte of every buffer.
+
+    Among the graphs are some of several nodes, whose inner results a backend may put where inputs are.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
-        if not (name := graph(scene, tape)):
+        number = tape.byte()
+        name = of_many(scene, tape.cut(4), terms_of(number))
+        if not name and number % 2:
+            name = composed(scene, tape.cut(6), scene.context(), weights=False, hints=(), relay=True)
+        if not (name or (name := graph(scene, tape))):
             return
         if tape.below(2):
             memory = any_memory(scene, tape, name)
@@ -283,7 +291,7 @@ def inputs_kept(facts: MemoryFacts) -> Cases:
             read(scene, memory.buffers)
         execute(scene, name, None, seed=tape.below(16))
 
-    return scenes(facts, core)
+    return scenes(facts, core, core_bytes=56)
 
 
 @rule(

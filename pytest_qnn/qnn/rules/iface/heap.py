@@ -10,22 +10,32 @@ from pytest_qnn.qnn.abi.codes import Property
 from pytest_qnn.qnn.cases.case import CheckHeap, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.rules.judging import require_session
-from pytest_qnn.qnn.strategies.binaries import loaded, written
+from pytest_qnn.qnn.strategies.binaries import composed, loaded, written
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
 
 def two_lives(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
-    """A graph, memory and a binary, where there are such; then the same again, with a checked heap."""
+    """A graph, memory and a binary, where there are such; then the same again, with a checked heap.
+
+    In one of two cases the graph's context then has others whose nodes pass results on, and those are
+    executed once the last is there.
+    """
     saves = facts.supports(Property.CONTEXT_SUPPORT_CACHING)
 
-    def life(scene: Scene, tape: Tape) -> None:
+    def life(scene: Scene, tape: Tape, *, checked: bool) -> None:
         name = graph(scene, tape)
         if not name:
             scene.free_context(scene.context())
             return
         scene.execute_raw(name, tape.byte())
+        if checked and tape.chance(2):
+            context = scene.graphs[name].context
+            parts = [tape.cut(4) for _ in range(2)]
+            made = [composed(scene, part, context, weights=False, hints=(), relay=True) for part in parts]
+            for each in filter(None, made):
+                scene.execute_raw(each, tape.byte())
         if memory_types(facts):
             memory = any_memory(scene, tape, name)
             execute(scene, name, memory)
@@ -37,14 +47,14 @@ def two_lives(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
             scene.free_context(scene.graphs[name].context)
 
     def core(scene: Scene, tape: Tape) -> None:
-        life(scene, tape.cut(_LIFE))
+        life(scene, tape.cut(_LIFE), checked=False)
         scene.add(CheckHeap())
-        life(scene, tape.cut(_LIFE))
+        life(scene, tape.cut(_LIFE), checked=True)
 
     return scenes(facts, core, core_bytes=2 * _LIFE, before=1)
 
 
-_LIFE = 32
+_LIFE = 44
 
 
 @rule(

@@ -745,6 +745,49 @@ class _ReadsFreed(ReferenceBackend):
 
 
 @faulty_backend(
+    "if-inner-results-move",
+    "Graphs of a context have one place for inner results; where a later one needs more of it, it moves, and "
+    "the earlier graphs stay where it was.",
+    "IF-17",
+    deadly=True,
+)
+class _InnerResultsMove(ReferenceBackend):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.held: dict[int, tuple[int, int]] = {}
+        """Context -> address and bytes."""
+        self.places: dict[int, tuple[int, int]] = {}
+        """Graph -> the same of its own inner results."""
+
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        super().graph_finalize(graph, profile, signal)
+        owner = self.graphs[graph or 0]
+        size = sum(each.size for each in owner.tensors.values() if each.type == TensorType.NATIVE)
+        if not size or not self.heap.is_checked:
+            return
+        place, room = self.held.get(owner.context.handle, (0, 0))
+        if size > room:
+            moved = self.heap.request(size)
+            if room:
+                self.heap.give_back(place)
+            place = moved
+            self.held[owner.context.handle] = place, size
+        self.places[owner.handle] = place, size
+
+    def use_heap(self, graph: Graph) -> None:
+        super().use_heap(graph)
+        place, size = self.places.get(graph.handle, (0, 0))
+        if size:
+            ctypes.memset(place, 0, size)
+
+    def free_context(self, context: Context) -> None:
+        super().free_context(context)
+        place, room = self.held.pop(context.handle, (0, 0))
+        if room:
+            self.heap.give_back(place)
+
+
+@faulty_backend(
     "if-record-twice", "The record of a deregistered memory is freed again.", "IF-17", deadly=True
 )
 class _RecordTwice(ReferenceBackend):

@@ -131,6 +131,14 @@ class _IdsPerGraph(ReferenceBackend):
         super().tensor_create_graph_tensor(graph, tensor)
 
 
+@faulty_backend("create-ids-of-seven-bits", "tensor ids have seven bits, and begin anew behind 127", "PRE-07")
+class _IdsOfSevenBits(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if graph in self.graphs:
+            self.graphs[graph].context.tensors %= 127
+        super().tensor_create_graph_tensor(graph, tensor)
+
+
 @faulty_backend("node-types-win", "the node's structs say the memory type", "PRE-09")
 class _NodeTypesWin(ReferenceBackend):
     def graph_add_node(self, graph: int | None, config: Any) -> None:

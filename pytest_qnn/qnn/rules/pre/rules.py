@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
 
+from pytest_qnn.core.printable import counted
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import (
     Examined,
@@ -36,7 +38,15 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
-from pytest_qnn.qnn.strategies.graphs import MEMHANDLE, ODD_SHAPES, OUTSIDE, RAW, Cases, graph
+from pytest_qnn.qnn.strategies.graphs import (
+    MEMHANDLE,
+    ODD_SHAPES,
+    OUTSIDE,
+    RAW,
+    Cases,
+    graph,
+    of_many,
+)
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace, PrepareCounts, StepSeen
 
@@ -454,14 +464,24 @@ def pre_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "graphs with a tensor of an unknown memory type")
 
 
+_MOST_SHOWN = 8
+"""Ids of a message."""
+_MANY = 16
+"""Inputs of a graph that has 47 tensors."""
+
+
 def watched_creations(facts: MemoryFacts) -> Cases:
-    """PRE-07: graphs in one context, with a look at the structs of their tensors."""
+    """PRE-07: graphs in one context, with a look at the structs of their tensors.
+
+    In one of three cases they are of many tensors each, up to three hundred and more together.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
-        made = _made(scene, tape)
+        many = of_many(scene, tape.cut(4), _MANY if tape.chance(3) else 0)
+        made = scene.graphs[many] if many else _made(scene, tape)
         if made is None:
             return
-        for _ in range(1 + tape.below(3)):
+        for _ in range(1 + tape.below(7 if many else 3)):
             hints = tape.byte()
             types = tuple(hints >> tensor & 1 for tensor in range(arity(made.op) + 1))
             _again(scene, made, mem_types=types, watch=True, version=1 + tape.below(2))
@@ -490,9 +510,10 @@ def pre_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
         made = sum(code == 0 for code in _creations(walked.seen))
         ids = walked.seen.values[1 : 1 + made]
         others = known.setdefault(step.context, set())
-        if len(set(ids)) < made or not others.isdisjoint(ids):
-            beside = f", beside {sorted(others)} of other tensors of the context" if others else ""
-            seen = f"the ids {list(ids)}{beside}"
+        again = sorted(each for each, times in Counter((*others, *ids)).items() if times > 1)
+        if again:
+            shown = ", ".join(map(str, again[:_MOST_SHOWN])) + (", ..." if again[_MOST_SHOWN:] else "")
+            seen = f"{counted(len(again), 'id')} given twice, of {len(others) + made} tensors: {shown}"
             raise Violation("ids that are unique within the context", seen, place(walked))
         others.update(ids)
         count += made

@@ -121,6 +121,9 @@ def seen_of(found: list[Failed], counts: ThreadCounts | LogCounts) -> StepSeen:
 
 
 SHAPE = (1, 4, 8, 8)
+_LONG = (1, 16, 64, 64)
+"""Of what is ended while it executes: so many elements that the time is spent in the execute, and not in our
+own code between two of them."""
 _RACES = 10_000
 """Executes after which the thread of a race gives up."""
 _EXECUTES = 200
@@ -261,9 +264,9 @@ def demand_right(
         raise Failed("wrong output", 0, WrongBytes(client, wanted, seen, turn))
 
 
-def of_session(state: State, step: Parallel, number: int) -> Client:
+def of_session(state: State, step: Parallel, number: int, shape: tuple[int, ...] = SHAPE) -> Client:
     """A client whose context is of the session's backend and device."""
-    prepared = Prepare(f"thread{number}", "", step.op, step.dtype, SHAPE)
+    prepared = Prepare(f"thread{number}", "", step.op, step.dtype, shape)
     return Client(state, step, number, prepared, state.session.backend, state.session.device)
 
 
@@ -323,7 +326,7 @@ def _contexts(state: State, step: Parallel) -> Works:
 
 def _race(state: State, step: Parallel) -> Works:
     """One thread executes until that fails, the other frees the context."""
-    client = of_session(state, step, 0)
+    client = of_session(state, step, 0, _LONG)
     rooms = bind_raw(client.operator, client.nbytes)
     executed = threading.Event()
 
@@ -346,7 +349,7 @@ def _race(state: State, step: Parallel) -> Works:
 
 def _deregister(state: State, step: Parallel) -> Works:
     """One thread executes with handles until that fails, the other deregisters the output's handle."""
-    client = of_session(state, step, 0)
+    client = of_session(state, step, 0, _LONG)
     buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, client.nbytes) for _ in client.operator.io]
     state.retired += [Buffer(buffer, client.nbytes, usable=True) for buffer in buffers]
     described, kept = descriptors_of(state, step, buffers, client.prepared)
