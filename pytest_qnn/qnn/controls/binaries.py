@@ -62,6 +62,10 @@ def right_binaries(case: MemoryCase, graphs: Sequence[Prepare], hinted: Sequence
             other = _larger(prepare)
             both = (_CONTEXT, prepare, other, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0"))
             yield (*both, *_retrieved(prepare), *_retrieved(other, "g3")), ("OFF-03",)
+        if several and prepare.weights is not None:
+            other = msgspec.structs.replace(prepare, graph="g2", weights=prepare.weights + 1)
+            both = (_CONTEXT, prepare, other, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0"))
+            yield (*both, *_retrieved(prepare), *_retrieved(other, "g3")), ("OFF-03",)
         if registers:
             one = Descriptor("b0", prepare.shape, prepare.dtype)
             size = pages(nbytes(prepare.shape, prepare.dtype))

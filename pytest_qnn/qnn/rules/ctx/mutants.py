@@ -47,6 +47,26 @@ class _DeviceFreeInvalid(ReferenceBackend):
             raise QnnError(Error.DEVICE_ERROR_INVALID_HANDLE) from None
 
 
+@faulty_backend(
+    "ctx-refused-stays", "A context that could not be made of a binary still stands on its device.", "CTX-08"
+)
+class _RefusedStays(ReferenceBackend):
+    """It is counted before the binary is looked at."""
+
+    counted = 0
+
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        self.counted += 1
+        super().context_create_from_binary(*arguments)
+        self.counted -= 1
+
+    def device_free(self, device: int | None) -> None:
+        if self.counted:
+            self.require("device", device, Error.DEVICE_ERROR_INVALID_HANDLE)
+            raise QnnError(Error.DEVICE_ERROR_ASSOCIATED_TO_CONTEXT)
+        super().device_free(device)
+
+
 @faulty_backend("ctx-device-stays", "A device once used cannot be freed.", "CTX-08")
 class _DeviceStaysInUse(ReferenceBackend):
     """A device on which a context ever stood cannot be freed."""

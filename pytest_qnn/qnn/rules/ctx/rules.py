@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Retained
-from pytest_qnn.qnn.abi.codes import ERROR_MASK, Error
+from pytest_qnn.qnn.abi.codes import ERROR_MASK, Error, Property
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Binding,
     ContextCreate,
     ContextFree,
+    ContextFromBinary,
     Deregister,
     Execute,
     FreeParent,
@@ -37,6 +38,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
+from pytest_qnn.qnn.strategies.binaries import saved
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
@@ -346,7 +348,15 @@ def ctx_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _in_order(scene: Scene, tape: Tape) -> None:
-    """Registered, used, deregistered, freed: the session's end is then as real clients have it."""
+    """Registered, used, deregistered, freed: the session's end is then as real clients have it.
+
+    In one case of three a context could not be made of half a binary before.
+    """
+    if scene.facts.supports(Property.CONTEXT_SUPPORT_CACHING) and tape.chance(3):
+        made = saved(scene, tape.cut(4))
+        if made is not None:
+            scene.add(ContextFromBinary(scene.name("c"), made.binary, damage="truncated"))
+            scene.free_context(made.context)
     context = scene.context()
     graph = scene.prepare(context, tape) if tape.below(2) else ""
     if graph:
@@ -368,7 +378,7 @@ def _in_order(scene: Scene, tape: Tape) -> None:
     "succeed in this order.",
     source="seed 002; ONNX Runtime's calls at the end of a session",
     subject="memory",
-    cases=embedded(_in_order, after=0),
+    cases=embedded(_in_order, core_bytes=36, after=0),
 )
 def ctx_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0 for each; a target without QnnMem is judged on the rest. What still lives is freed in that order."""

@@ -126,6 +126,22 @@ class _HintShifts(ReferenceBackend):
         return dataclasses.replace(tensor, offset=tensor.offset + 1) if hinted else tensor
 
 
+@faulty_backend(
+    "binary-weights-once", "Weights of one name and size are kept once for all graphs of a binary.", "OFF-03"
+)
+class _WeightsOnce(ReferenceBackend):
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        before = set(self.contexts)
+        super().context_create_from_binary(*arguments)
+        for handle in set(self.contexts) - before:
+            known: dict[tuple[str, int], bytes] = {}
+            for graph in self.contexts[handle].graphs.values():
+                for tensor in graph.tensors.values():
+                    if tensor.data is not None:
+                        key = tensor.name, len(tensor.data)
+                        tensor.data = known.setdefault(key, tensor.data)
+
+
 @faulty_backend("binary-leaks-data", "IO tensors in a binary carry data", "OFF-06")
 class _DataLeaks(ReferenceBackend):
     def stored_tensor(self, tensor: Tensor) -> Tensor:

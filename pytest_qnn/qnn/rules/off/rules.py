@@ -49,7 +49,15 @@ from pytest_qnn.qnn.rules.io_buffers import (
 )
 from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import Saved, composed, elsewhere, loaded, retrieved, saved, written
-from pytest_qnn.qnn.strategies.graphs import MEMORY_BYTES, any_memory, execute, load, output_of, read
+from pytest_qnn.qnn.strategies.graphs import (
+    MEMORY_BYTES,
+    ODD_SHAPES,
+    any_memory,
+    execute,
+    load,
+    output_of,
+    read,
+)
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import InspectCounts, MemoryTrace, WrittenCounts
@@ -531,8 +539,15 @@ def off_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _same_numbers(scene: Scene, tape: Tape) -> None:
-    """OFF-03: a graph executed as composed, then out of its binary, here or in another process."""
-    made = saved(scene, tape.cut(8), count=1 + tape.below(2))
+    """OFF-03: a graph executed as composed, then out of its binary, here or in another process.
+
+    Several graphs of a binary may have weights of one name and one size, with contents of their own.
+    """
+    number = tape.byte()
+    twins = number % 4 == 1
+    shape = ODD_SHAPES[number // 4 % len(ODD_SHAPES)] if twins else None
+    count = 3 if twins else 1 + tape.below(2)
+    made = saved(scene, tape.cut(12), count=count, weights=True if twins else None, shape=shape)
     if made is None:
         return
     seed = tape.below(16)
@@ -554,7 +569,7 @@ def _same_numbers(scene: Scene, tape: Tape) -> None:
                 execute(scene, name, None, seed=seed)
 
 
-same_numbers = embedded(_same_numbers, core_bytes=64)
+same_numbers = embedded(_same_numbers, core_bytes=72)
 
 
 @rule(
