@@ -276,6 +276,10 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
         yield (*_CONTEXT, prepare, executed(prepare)), ("EXE-21",)
         if sum(isinstance(step, Prepare | Miscompose) for step in case.steps) > 1:
             yield (*_CONTEXT, prepare, msgspec.structs.replace(prepare, graph="g1")), ("PRE-10",)
+        if sum(isinstance(step, ContextCreate | ContextFromBinary) for step in case.steps) > 1:
+            # A case that is repeated has the same names again, in contexts of its own.
+            other = msgspec.structs.replace(prepare, context="c1")
+            yield (*_CONTEXT, prepare, ContextCreate("c1"), other), ("PRE-10",)
     for prepare in _hinted(case):
         plain = _without_hint(prepare)
         both = (plain, executed(plain, "g1"), prepare, executed(prepare))

@@ -42,7 +42,7 @@ NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys((f"RSZ-0{number}" for number in range(1, 6)), _RESIZES),
     **dict.fromkeys((f"DYN-0{number}" for number in range(1, 7)), _RESIZES),
     **dict.fromkeys(("CTRL-01", "CTRL-02", "CTRL-03", "CTRL-04", "PART-18", "MEM-09", "BUF-09"), _RESIZES),
-    **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15)), _OWN),
+    **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15, 16)), _OWN),
     **dict.fromkeys((f"HOS-0{number}" for number in range(1, 4)), _OWN),
     **dict.fromkeys((f"NOM-0{number}" for number in range(1, 7)), _OWN),
     "PART-22": _PARTED,

@@ -47,11 +47,16 @@ _LONG = "of_a_long_name_" * 5
 
 
 def _named(scene: Scene, tape: Tape) -> None:
-    """The same; in every second case two more, with long names that differ at their end."""
+    """The same; in every second case two more, with long names that differ at their end.
+
+    In some a further context has a graph with a name that the first one has.
+    """
     _graphs(scene, tape)
     made = next(step for step in reversed(scene.steps) if isinstance(step, Prepare))
     for _ in range(2 * tape.below(2)):
         scene.follow(msgspec.structs.replace(made, graph=_LONG + scene.name("g")))
+    if tape.chance(3):
+        scene.follow(msgspec.structs.replace(made, context=scene.context()))
 
 
 def _created(facts: MemoryFacts) -> Cases:

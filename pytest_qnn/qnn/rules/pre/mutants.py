@@ -175,6 +175,15 @@ class _ComparesBeginnings(ReferenceBackend):
         super().graph_create(context, name, config, out)
 
 
+@faulty_backend("graph-names-of-all", "A name is refused that a graph of any context has.", "PRE-10")
+class _NamesOfAll(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE)
+        if name is not None and any(name.decode() in each.graphs for each in self.contexts.values()):
+            raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
+        super().graph_create(context, name, config, out)
+
+
 @faulty_backend("tensor-refused", "createGraphTensor refuses every tensor.", "PRE-11")
 class _RefusesTensors(ReferenceBackend):
     def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
