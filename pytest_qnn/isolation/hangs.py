@@ -142,7 +142,8 @@ class Watch:
             self._active, self._at_active, self._progress = now, used, progress
         elif now - self._active >= self._patience:
             self.is_idle = True
-            return f"used no processor time for {self._patience:g} s"
+            known = f", as the call had hung {_SHOWN} times" if self._patience < self._timeout else ""
+            return f"used no processor time for {self._patience:g} s{known}"
         taken = now - self._began
         if not self._limit:
             worked = (
