@@ -447,18 +447,18 @@ class _OverInputs(ReferenceBackend):
     def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
         binding = super().bind(graph, tensor, given)
         if tensor.type == TensorType.APP_WRITE and binding.registration is None:
-            self._places[tensor.id] = binding.address
+            self._input_places[tensor.id] = binding.address
         return binding
 
     def admit(self, *arguments: Any) -> Admitted:
-        self._places: dict[int, int] = {}
+        self._input_places: dict[int, int] = {}
         return super().admit(*arguments)
 
     def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
         super().compute_node(graph, node, values)
         source, result = node.inputs[0], node.outputs[0]
-        if graph.tensors[result].type == TensorType.NATIVE and source in self._places:
-            at(self._places[source], len(values[result]))[:] = values[result]
+        if graph.tensors[result].type == TensorType.NATIVE and source in self._input_places:
+            at(self._input_places[source], len(values[result]))[:] = values[result]
 
 
 @faulty_backend("execute-writes-behind", "a byte behind raw outputs is written", "EXE-10")
@@ -601,26 +601,26 @@ class _FinalisesItself(ReferenceBackend):
 class _Arena(ReferenceBackend):
     """What nodes give to each other lies in one piece of memory."""
 
-    def place(self, graph: Graph, tensor: Tensor) -> int:
+    def arena_place(self, graph: Graph, tensor: Tensor) -> int:
         """The first byte of an inner result."""
-        inner = self.inner(graph)
+        inner = self.inner_results(graph)
         return sum(each.size for each in inner[: inner.index(tensor)])
 
-    def inner(self, graph: Graph) -> list[Tensor]:
+    def inner_results(self, graph: Graph) -> list[Tensor]:
         """The inner results of a graph, in the order of their creation."""
         return [each for each in graph.tensors.values() if each.type == TensorType.NATIVE]
 
     def compute(self, graph: Graph, values: dict[int, Stored]) -> None:
-        places = [self.place(graph, each) + each.size for each in self.inner(graph)]
-        self._memory = np.zeros(max(places, default=0), np.uint8)
+        places = [self.arena_place(graph, each) + each.size for each in self.inner_results(graph)]
+        self._arena = np.zeros(max(places, default=0), np.uint8)
         super().compute(graph, values)
 
     def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
         super().compute_node(graph, node, values)
         tensor = graph.tensors[node.outputs[0]]
         if tensor.type == TensorType.NATIVE:
-            start = self.place(graph, tensor)
-            held = self._memory[start : start + tensor.size]
+            start = self.arena_place(graph, tensor)
+            held = self._arena[start : start + tensor.size]
             held[:] = values[tensor.id]
             values[tensor.id] = held
 
@@ -629,8 +629,8 @@ class _Arena(ReferenceBackend):
     "inner-by-elements", "Inner results are placed by their elements, as if these had a byte each.", "EXE-21"
 )
 class _InnerByElements(_Arena):
-    def place(self, graph: Graph, tensor: Tensor) -> int:
-        inner = self.inner(graph)
+    def arena_place(self, graph: Graph, tensor: Tensor) -> int:
+        inner = self.inner_results(graph)
         return sum(each.size // ITEM_SIZE[each.data_type] for each in inner[: inner.index(tensor)])
 
 
@@ -643,14 +643,14 @@ class _InnerOfTheLastGraph(_Arena):
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
         super().graph_finalize(graph, profile, signal)
         owner = self.graphs[graph or 0]
-        plan = [_Arena.place(self, owner, each) for each in self.inner(owner)]
-        self._plans = {**getattr(self, "_plans", {}), owner.context.handle: plan}
+        plan = [_Arena.arena_place(self, owner, each) for each in self.inner_results(owner)]
+        self._arena_plans = {**getattr(self, "_arena_plans", {}), owner.context.handle: plan}
 
-    def place(self, graph: Graph, tensor: Tensor) -> int:
-        plan = getattr(self, "_plans", {}).get(graph.context.handle)
-        position = self.inner(graph).index(tensor)
+    def arena_place(self, graph: Graph, tensor: Tensor) -> int:
+        plan = getattr(self, "_arena_plans", {}).get(graph.context.handle)
+        position = self.inner_results(graph).index(tensor)
         if plan is None:  # of a binary
-            return super().place(graph, tensor)
+            return super().arena_place(graph, tensor)
         return plan[position] if position < len(plan) else 0
 
 

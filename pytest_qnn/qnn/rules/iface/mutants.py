@@ -754,9 +754,9 @@ class _ReadsFreed(ReferenceBackend):
 class _InnerResultsMove(ReferenceBackend):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.held: dict[int, tuple[int, int]] = {}
+        self.inner_arenas: dict[int, tuple[int, int]] = {}
         """Context -> address and bytes."""
-        self.places: dict[int, tuple[int, int]] = {}
+        self.inner_arena_of: dict[int, tuple[int, int]] = {}
         """Graph -> the same of its own inner results."""
 
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
@@ -765,24 +765,24 @@ class _InnerResultsMove(ReferenceBackend):
         size = sum(each.size for each in owner.tensors.values() if each.type == TensorType.NATIVE)
         if not size or not self.heap.is_checked:
             return
-        place, room = self.held.get(owner.context.handle, (0, 0))
+        place, room = self.inner_arenas.get(owner.context.handle, (0, 0))
         if size > room:
             moved = self.heap.request(size)
             if room:
                 self.heap.give_back(place)
             place = moved
-            self.held[owner.context.handle] = place, size
-        self.places[owner.handle] = place, size
+            self.inner_arenas[owner.context.handle] = place, size
+        self.inner_arena_of[owner.handle] = place, size
 
     def use_heap(self, graph: Graph) -> None:
         super().use_heap(graph)
-        place, size = self.places.get(graph.handle, (0, 0))
+        place, size = self.inner_arena_of.get(graph.handle, (0, 0))
         if size:
             ctypes.memset(place, 0, size)
 
     def free_context(self, context: Context) -> None:
         super().free_context(context)
-        place, room = self.held.pop(context.handle, (0, 0))
+        place, room = self.inner_arenas.pop(context.handle, (0, 0))
         if room:
             self.heap.give_back(place)
 
