@@ -640,17 +640,22 @@ class _InnerByElements(_Arena):
 class _InnerOfTheLastGraph(_Arena):
     """A plan says where inner results are; those that it does not know begin at its start."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._arena_plans: dict[int, list[int]] = {}
+        """By context; a context that came out of a binary has none."""
+
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
         super().graph_finalize(graph, profile, signal)
         owner = self.graphs[graph or 0]
         plan = [_Arena.arena_place(self, owner, each) for each in self.inner_results(owner)]
-        self._arena_plans = {**getattr(self, "_arena_plans", {}), owner.context.handle: plan}
+        self._arena_plans[owner.context.handle] = plan
 
     def arena_place(self, graph: Graph, tensor: Tensor) -> int:
-        plan = getattr(self, "_arena_plans", {}).get(graph.context.handle)
-        position = self.inner_results(graph).index(tensor)
-        if plan is None:  # of a binary
+        plan = self._arena_plans.get(graph.context.handle)
+        if plan is None:
             return super().arena_place(graph, tensor)
+        position = self.inner_results(graph).index(tensor)
         return plan[position] if position < len(plan) else 0
 
 

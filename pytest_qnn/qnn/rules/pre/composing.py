@@ -49,7 +49,7 @@ _LONG = "of_a_long_name_" * 5
 def _named(scene: Scene, tape: Tape) -> None:
     """The same; in every second case two more, with long names that differ at their end.
 
-    In some a further context has a graph with a name that the first one has.
+    In every third case another context has a graph of the same name, too.
     """
     _graphs(scene, tape)
     made = next(step for step in reversed(scene.steps) if isinstance(step, Prepare))
