@@ -50,6 +50,8 @@ class PrepareCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="prep
 
     tensor_bytes_changed: int = 0
     """Bytes that creations wrote to watched structs beside the id."""
+    refused: int = 0
+    """Calls with a mistake that were refused (`Prepare.mistakes`)."""
 
 
 class ExecuteCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="execute"):

@@ -184,6 +184,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
             (["Alloc", *one[:1], *one, "Register"], "REG-08"),  # between; then the one before it
             (["Alloc", *one[:1], *one, "Register"], "REG-08"),  # and the one behind it
             ([*one, "Register", "Deregister"], "REG-21"),
+            (["Alloc", *one, "Register", "Deregister", "Register", "Register"], "REG-24"),  # two in one call
             ([*written, "Register", "Register", "Execute"], "EXE-01"),
             ([*written, "Register", "Register", "Execute"], "ION-03"),
             ([*written, "Register", "Register", "Execute", "Read", "Read"], "EXE-10"),
@@ -197,6 +198,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
             (["Prepare", *handles], "QMG-04"),
             ([*one, "Deregister"], "REG-18"),
             (["Prepare", *handles], "REG-18"),
+            ([*written, "Register", "Register", "Execute", "Deregister", "Execute"], "EXE-04"),
             *((["Capability"], "CAP-01") for _ in range(4)),  # without a context
         ]
     )

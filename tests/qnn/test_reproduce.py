@@ -27,11 +27,13 @@ from pytest_qnn.qnn.cases.case import (
     Binding,
     ContextCreate,
     ContextFree,
+    ContextFromBinary,
     Execute,
     Executes,
     Free,
     GetBinary,
     MemoryCase,
+    NewProcess,
     Prepare,
     Restart,
     ToFd,
@@ -96,7 +98,6 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
         ("QLEAK-04", "died of signal 11"),
         ("QTHR-01", "a thread ends as backendFree"),
         pytest.param("QLEAK-02", "grows heap is 1: yes", marks=pytest.mark.full),
-        pytest.param("OFF-03", "step 3: QnnLog_create -> 0", marks=pytest.mark.full),
         pytest.param("OFF-06", "QnnSystemContext_getBinaryInfo -> 0", marks=pytest.mark.full),
         pytest.param("OFF-12", "notified refused is 1: yes", marks=pytest.mark.full),
         pytest.param("QLEAK-05", "left heap is 1: yes", marks=pytest.mark.full),
@@ -109,7 +110,7 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
         ),
     ],
     ids=[
-        *("code", "contents", "left", "death", "threads", "growth", "processes", "system"),
+        *("code", "contents", "left", "death", "threads", "growth", "system"),
         *("lists", "sessions", "first", "copies", "pages", "killed", "refused"),
     ],
 )
@@ -117,6 +118,26 @@ def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
     tmp_path: Path, libraries: NativeReference, rule: str, says: str
 ) -> None:
     mutant, text = program_of(rule)
+    demand_shown(tmp_path, libraries, mutant, text, says)
+
+
+def test_a_program_of_two_processes_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
+    tmp_path: Path, libraries: NativeReference
+) -> None:
+    mutant = "binary-of-process"
+    steps = (GetBinary("c0", "f0"), NewProcess(), ContextFromBinary("c1", "f0"))
+    case = MemoryCase((ContextCreate("c0"), Prepare("g0", "c0"), *steps))
+    with closing(opened(table()[mutant], PLACES["memory"][0])) as target:
+        trace = target.run(case)
+    with pytest.raises(Violation) as found:
+        rules.catalogue()["OFF-03"].check(case, trace)
+    told = {"expected": found.value.expected, "seen": found.value.seen, "where": found.value.where}
+    text = reproduce.program(case, trace, SAID._replace(rule="OFF-03", **told))
+    demand_shown(tmp_path, libraries, mutant, text, "step 4: QnnLog_create -> 0")
+
+
+def demand_shown(tmp_path: Path, libraries: NativeReference, mutant: str, text: str, says: str) -> None:
+    """The program shows the fault on the mutant, and does not accuse the reference."""
     program = built(tmp_path, text)
     status, said = run(program, libraries, mutant)
     assert (status, says in said) == (1, True), said

@@ -231,13 +231,13 @@ MOST_REFUSED = 1000
 class FailedAllocation(Step, tag="failed-allocation", frozen=True, gc=False, omit_defaults=True):
     """Ordinary calls, of some of which one request for a resource is refused by the system.
 
-    The calls are made twice, with objects of their own, which are given back: as they are, to see what they
-    give; and with the refusals. There a call that fails is made again at once, with nothing refused, before
-    the others follow that use what it has made: a graph in the context, an execute of the graph, an execute
-    with the memory, a context from the binary and an execute of its graph. Where something is amiss then, the
-    same is done with each of ``calls`` alone, and told is the first with which it is. Skipped where nothing
-    here can refuse what the target asks for, or where calls fail without a refusal; of several, those are
-    left out.
+    The calls are made twice, with objects of their own: as they are, to see what they give; and with the
+    refusals, while the first objects are alive, as far as a target can have both. There a call that fails is
+    made again at once, with nothing refused, before the others follow that use what it has made: a graph in
+    the context, an execute of the graph, an execute with the memory, a context from the binary and an execute
+    of its graph. Where something is amiss then, the same is done with each of ``calls`` alone, and told is
+    the first with which it is. Skipped where nothing here can refuse what the target asks for, or where calls
+    fail without a refusal; of several, those are left out.
     """
 
     calls: Annotated[tuple[AllocatingCall, ...], Meta(min_length=1, max_length=MOST_PARTS)]
@@ -684,6 +684,12 @@ class Deregister(Step, tag="deregister", frozen=True, gc=False, omit_defaults=Tr
     count: Part | None = None
 
 
+MendedMistake = Literal[
+    "name", "data", "handle", "zero-dimension", "data-type", "early", "input", "output", "late"
+]
+"""Of `Prepare.mistakes`."""
+
+
 class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """graphCreate, createGraphTensor for each tensor, addNode, finalize; it stops at the first failure.
 
@@ -724,6 +730,17 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     finalise: bool = True
     watch: bool = False
     """Count what creations write to their structs beside the id."""
+    mistakes: Annotated[tuple[MendedMistake, ...], Meta(max_length=MOST_PARTS)] = ()
+    """Calls with a mistake, which are made beside the right ones; where one succeeds, the step is skipped.
+
+    ``name``: graphCreate again, with the name that it has just been given. Before each IO tensor is created,
+    and each STATIC one, the same with a mistake. ``data``: an IO tensor comes with memory, a STATIC one
+    without. ``handle``: an IO tensor comes with a handle. ``zero-dimension``: the last dimension is 0, in a
+    struct of version 2. ``data-type``: there is no such Qnn_DataType_t. ``early``: the graph is finalised
+    before it has a node. Before each node is added, the same with a mistake. ``input``, ``output``: it reads,
+    or writes, a tensor that the graph has not. ``late``: once the graph is finalised, its last node is added
+    again.
+    """
 
 
 TensorMistake = Literal["zero-dimension", "scale-zero", "scale-negative", "scale-nan"]

@@ -207,7 +207,10 @@ def _bites(count: int, least: int) -> Iterator[tuple[int, int]]:
 
 
 def _plainer(steps: Steps) -> Iterator[Steps]:
-    """Raw memory with seed 0 for a tensor, in every execute of a graph and in its preparation; plain logs."""
+    """Raw memory with seed 0 for a tensor, in every execute of a graph and in its preparation.
+
+    Plain logs, less in threads, and one mistake in the place of several.
+    """
     for index, step in enumerate(steps):
         if isinstance(step, Parallel) and step.what == "logs":
             for change in ({"lowered": 0}, {"mem_type": 0}):
@@ -215,6 +218,10 @@ def _plainer(steps: Steps) -> Iterator[Steps]:
         elif isinstance(step, Parallel) and step.what == "histories":
             for less in _shorter_histories(step):
                 yield (*steps[:index], less, *steps[index + 1 :])
+        elif isinstance(step, Prepare) and len(step.mistakes) > 1:
+            for mistake in step.mistakes:
+                alone = msgspec.structs.replace(step, mistakes=(mistake,))
+                yield (*steps[:index], alone, *steps[index + 1 :])
     for made in steps:
         if not isinstance(made, Prepare):
             continue

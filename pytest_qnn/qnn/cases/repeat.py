@@ -63,7 +63,7 @@ Sort = Literal["context", "buffer", "handles", "graph", "binary", "section"]
 """Objects, by the field of the step that makes them."""
 
 EVERYTHING: Final[frozenset[Sort]] = frozenset({"context", "buffer", "handles", "graph", "binary", "section"})
-REPEATED_NEVER: Final[tuple[type[AnyStep], ...]] = (
+_REPEATED_NEVER: tuple[type[AnyStep], ...] = (
     *(Capability, Carry, CheckHeap, Churn, FreeParent, NewProcess, Observe, Parallel, Restart, WholeSession),
     FailedAllocation,
 )
@@ -87,7 +87,7 @@ def is_repetition(name: str) -> bool:
 
 def most_repetitions(steps: Steps, most_steps: int) -> int:
     """How often the steps may be done before they are done: 0 where one of them is done once only."""
-    if not steps or any(map(_is_done_once, steps)):
+    if not steps or any(map(is_done_once, steps)):
         return 0
     most, real = Spent(), Spent()
     for step in steps:
@@ -103,9 +103,9 @@ def most_repetitions(steps: Steps, most_steps: int) -> int:
     )
 
 
-def _is_done_once(step: AnyStep) -> bool:
+def is_done_once(step: AnyStep) -> bool:
     """It must not be repeated; the context that an execute ends is not named in it."""
-    return isinstance(step, REPEATED_NEVER) or (isinstance(step, Execute) and step.freed)
+    return isinstance(step, _REPEATED_NEVER) or (isinstance(step, Execute) and step.freed)
 
 
 def repetitions(

@@ -58,12 +58,7 @@ def right_binaries(case: MemoryCase, graphs: Sequence[Prepare], hinted: Sequence
             yield (_CONTEXT, prepare, executed(prepare)), ("EXE-21",)
         saved = (_CONTEXT, prepare, GetBinary("c0", "f0"))
         yield (*saved, ContextFromBinary("c1", "f0"), *_retrieved(prepare)), ("OFF-03",)
-        if several:
-            other = _larger(prepare)
-            both = (_CONTEXT, prepare, other, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0"))
-            yield (*both, *_retrieved(prepare), *_retrieved(other, "g3")), ("OFF-03",)
-        if several and prepare.weights is not None:
-            other = msgspec.structs.replace(prepare, graph="g2", weights=prepare.weights + 1)
+        for other in _others(prepare) if several else ():
             both = (_CONTEXT, prepare, other, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0"))
             yield (*both, *_retrieved(prepare), *_retrieved(other, "g3")), ("OFF-03",)
         if registers:
@@ -109,6 +104,13 @@ def _larger(prepare: Prepare) -> Prepare:
     """The graph ``g2`` of the same context, whose tensors have twice as many elements."""
     shape = (*prepare.shape[:-1], 2 * prepare.shape[-1])
     return msgspec.structs.replace(prepare, graph="g2", shape=shape)
+
+
+def _others(prepare: Prepare) -> Iterator[Prepare]:
+    """Graphs beside this one in its context: a larger one, and one with other weights of the same size."""
+    yield _larger(prepare)
+    if prepare.weights is not None:
+        yield msgspec.structs.replace(prepare, graph="g2", weights=prepare.weights + 1)
 
 
 def _asked_alone_and_together(graphs: Sequence[Prepare]) -> tuple[AnyStep, ...]:

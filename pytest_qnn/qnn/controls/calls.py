@@ -20,6 +20,7 @@ from pytest_qnn.core.verdict import (
     Violation,
     WrongOutput,
     WrongRefusal,
+    WrongSuccess,
 )
 from pytest_qnn.qnn.cases.case import (
     Alloc,
@@ -38,6 +39,7 @@ from pytest_qnn.qnn.cases.case import (
     GetSection,
     Lived,
     MemoryCase,
+    MendedMistake,
     Miscompose,
     Parallel,
     Prepare,
@@ -50,7 +52,14 @@ from pytest_qnn.qnn.cases.memory import CUSTOM
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
 from pytest_qnn.qnn.controls.executes import has_refused_execute, refused_executes
-from pytest_qnn.qnn.controls.handles import ODD_OFFSETS, Owned, is_at_odd_offset, right_handles, uses_handles
+from pytest_qnn.qnn.controls.handles import (
+    ODD_OFFSETS,
+    Owned,
+    dead_handles,
+    is_at_odd_offset,
+    right_handles,
+    uses_handles,
+)
 from pytest_qnn.qnn.controls.left import churned, counted, kept_by_contexts
 from pytest_qnn.qnn.controls.registrations import (
     ENDED,
@@ -115,7 +124,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
             made = MemoryCase(tuple(map(kept, steps)))
             shown = FailedCall if owners == ODD_OFFSETS else Violation
             yield Control(made, owners, spoils=of_memory or owners in _SPOILING, shown=shown)
-        yield from _left(case)
+        yield from _left(case, types)
         for key in _declared(case):
             yield Control(MemoryCase((Capability(key),) * 2), ("CAP-01",), explains=(FalseDeclaration,))
         return
@@ -129,7 +138,8 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     yield Control(MemoryCase(_CONTEXT), (), _SESSION)
     for steps, owners in _behind_handles(case, types):
         yield Control(MemoryCase(tuple(map(kept, steps))), owners[:1], _BESIDE_EXECUTES)
-    for steps, owner in (*refused_calls(case), *refused_executes(case, types)):
+    refused = (*_mistaken(case), *refused_calls(case), *refused_executes(case, types))
+    for steps, owner in refused:
         yield Control(MemoryCase(steps), (owner,))
     yield from _alone(case)
     yield from _refused_beside(case)
@@ -172,8 +182,13 @@ def _has_offset(step: AnyStep) -> bool:
     )
 
 
-def _left(case: MemoryCase) -> Iterator[Control]:
+def _left(case: MemoryCase, types: Sequence[int]) -> Iterator[Control]:
     """What calls leave behind, by what shows it: a later call, a look at the process, its growth."""
+    if uses_handles(case):
+        graphs = list(dict.fromkeys((*_graphs(case), *_lived(case))))
+        for steps, owners in dead_handles(case, graphs, types):
+            made = MemoryCase(tuple(map(kept, steps)))
+            yield Control(made, owners, explains=(Retained, WrongOutput), shown=WrongSuccess)
     for steps, owner in kept_by_contexts(case):
         yield Control(MemoryCase(steps), (owner,), spoils=True, explains=(WrongOutput, WrongRefusal))
     for steps, owner in counted(case):
@@ -297,6 +312,28 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
         for prepare in _hinted(case):
             yield with_handles(prepare), ("QMG-04",)
     yield from right_structs(case, _graphs(case))
+
+
+_OF_MISTAKES: dict[MendedMistake, tuple[tuple[AnyStep, str], ...]] = {
+    "name": ((Miscompose("c0", "name"), "PRE-12"),),
+    "data": (
+        (Prepare("g0", "c0", preset=(True,)), "PRE-02"),
+        (Prepare("g0", "c0", weights=1, weights_as="null"), "PRE-03"),
+    ),
+    "handle": ((Prepare("g0", "c0", mem_types=(1,), preset=(True,)), "PRE-01"),),
+    "zero-dimension": ((Miscompose("c0", "zero-dimension"), "PRE-14"),),
+    "input": ((Miscompose("c0", "tensor"), "PRE-12"),),
+    "late": ((Miscompose("c0", "late"), "PRE-12"),),
+}
+"""Each mistake by itself, and whose it is; of others no other rule is."""
+
+
+def _mistaken(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """The mistakes that are made beside right calls."""
+    made = dict.fromkeys(each for step in case.steps if isinstance(step, Prepare) for each in step.mistakes)
+    for mistake in made:
+        for step, owner in _OF_MISTAKES.get(mistake, ()):
+            yield (*_CONTEXT, step), owner
 
 
 def _executed_twice(prepare: Prepare) -> tuple[AnyStep, ...]:

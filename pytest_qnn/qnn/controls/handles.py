@@ -84,7 +84,9 @@ def shown(case: MemoryCase, plainest: int) -> Shown:
         others=sum(isinstance(step, _MAKES_CONTEXTS) for step in case.steps) > 1,
         mixed=any(len(each) > 1 for each in kinds),
         raw={"raw"} in kinds,
-        ends=bool(lived) or any(isinstance(step, Deregister) for step in case.steps),
+        ends=bool(lived)
+        or any(isinstance(step, Deregister) for step in case.steps)
+        or any(isinstance(step, Parallel) and step.mem_type for step in case.steps),
         fails=any(each.what == "refused" for each in lived) or any(map(is_odd, descriptors)),
     )
 
@@ -157,6 +159,7 @@ def _in_one_buffer(run: _Run, has: Shown) -> Iterator[Owned]:
     """Shared memory with all tensors in one buffer, one behind the other."""
     yield run._replace(seeds=()).steps(), ("SHB-07",)
     yield run.steps(), ("SHB-08",)
+    yield run._replace(layout="far").steps(), ("SHB-08",)
     down = run._replace(layout="down")
     yield down.steps(), ("SHB-09",)
     if has.batch:
@@ -187,6 +190,20 @@ def _of_use(run: _Run, has: Shown) -> Iterator[Owned]:
         yield run._replace(before=(spare, bad)).steps(), ("SHB-15",)
 
 
+def dead_handles(case: MemoryCase, graphs: Sequence[Prepare], types: Sequence[int]) -> Iterator[Owned]:
+    """Each graph once more with handles of which one has ended, where those of the case end.
+
+    A backend for which it is live still has its memory, and may take it for that of the next handle.
+    """
+    plainest = CUSTOM if CUSTOM in types else types[0]
+    if not shown(case, plainest).ends:
+        return
+    for made in graphs:
+        if nbytes(made.shape, made.dtype) <= MOST_READ:
+            whole = _Run(made, plainest).steps()
+            yield (*whole, Deregister(("h0",)), whole[-1]), ("EXE-04",)
+
+
 class _Run(NamedTuple):
     """A graph that is executed with memory registered for its tensors."""
 
@@ -195,7 +212,7 @@ class _Run(NamedTuple):
     """Qnn_MemType_t."""
     layout: str = "own"
     """A buffer for each tensor, or one for all: ``up`` or ``down`` as the tensors come, at multiples of
-    64 bytes; ``odd``: as ``up``, each one element further."""
+    64 bytes; ``odd``: as ``up``, each one element further; ``far``: as ``up``, each in pages of its own."""
     batch: bool = False
     """One call registers all of them."""
     late: bool = False
@@ -232,6 +249,8 @@ class _Run(NamedTuple):
     def _bytes(self) -> int:
         """Of each tensor, and to the next one in its buffer."""
         exact = nbytes(self.made.shape, self.made.dtype)
+        if self.layout == "far":
+            return pages(exact)
         return exact if self.layout == "own" else -(-exact // _ALIGNED) * _ALIGNED
 
     def steps(self) -> tuple[AnyStep, ...]:

@@ -62,6 +62,7 @@ def right_memory(case: MemoryCase) -> Iterator[Owned]:
     batches = [step.descriptors for step in case.steps if isinstance(step, Register)]
     descriptors = [each for batch in batches for each in batch]
     places = [(each.buffer, each.offset) for each in descriptors]
+    most = max((len(step.handles) for step in case.steps if isinstance(step, Deregister)), default=0)
     for one in _registrable(case):
         yield from _right_registration(one)
         if _has_shared(case):
@@ -74,6 +75,8 @@ def right_memory(case: MemoryCase) -> Iterator[Owned]:
             yield (*registration(one), again, Deregister(("h0",))), ENDED
         if lived or any(isinstance(step, Free) for step in case.steps):
             yield _numbered_again(one), ("REG-26",)
+        if most > 1:
+            yield _all_again(one, most), ("REG-24",)
 
 
 def _right_registration(one: Descriptor) -> Iterator[Owned]:
@@ -178,6 +181,19 @@ def _numbered_again(one: Descriptor) -> tuple[AnyStep, ...]:
     larger = (Alloc("b1", 2 * size), ToFd("b1"))
     again = Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",))
     return (*begun, Deregister(("h0",)), Free("b0"), *larger, again)
+
+
+def _all_again(one: Descriptor, count: int) -> tuple[AnyStep, ...]:
+    """So many registrations, by themselves, that end in one call, and all of them again."""
+    size, numbers = _size(one), range(count)
+    buffers = (Alloc(f"b{number}", size) for number in numbers)
+    registers = [
+        Register("c0", (msgspec.structs.replace(one, buffer=f"b{number}"),), (f"h{number}",))
+        for number in numbers
+    ]
+    ended = Deregister(tuple(f"h{number}" for number in numbers))
+    again = (msgspec.structs.replace(each, handles=(f"h{count + at}",)) for at, each in enumerate(registers))
+    return (*_CONTEXT, *buffers, *registers, ended, *again)
 
 
 def kept(step: AnyStep) -> AnyStep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import ne
 from typing import Any, get_args
 
@@ -23,6 +23,7 @@ from pytest_qnn.qnn.cases.case import (
     NULL,
     Binding,
     Execute,
+    MendedMistake,
     Miscompose,
     Mistake,
     Prepare,
@@ -87,12 +88,18 @@ def vary(operator: Operator, step: Prepare) -> None:
 
 
 def create_tensors(
-    client: QnnClient, graph: int, operator: Operator, *, watch: bool
+    client: QnnClient,
+    graph: int,
+    operator: Operator,
+    *,
+    watch: bool,
+    before_each: Callable[[Tensor], None] = lambda _: None,
 ) -> tuple[list[tuple[str, int]], int]:
     """Create each tensor up to the first failure: the calls, and bytes written amiss."""
     calls: list[tuple[str, int]] = []
     amiss = 0
     for tensor in operator.tensors:
+        before_each(tensor)
         before = bytearray(tensor) if watch else bytearray()
         calls.append(
             (
@@ -213,30 +220,49 @@ def prepare(state: State, step: Prepare) -> StepSeen:
     operator = operator_of(step)
     vary(operator, step)
     memory = _preset(operator, step)
+    mistakes = Mistakes(state.client, step)
     try:
-        graph, calls, amiss = compose(state, context, step, operator)
+        graph, calls, amiss = compose(state, context, step, operator, mistakes)
     finally:
         memory.release()
     code = calls[-1][1]
     if code == 0:
         state.graphs[step.graph] = Graph(graph, step, operator)
     ids = [tensor.v1.id for tensor in operator.tensors]
-    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids), counts=PrepareCounts(amiss))
+    counts = PrepareCounts(amiss, mistakes.refused)
+    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids), counts=counts)
 
 
 def compose(
-    state: State, context: int | None, step: Prepare, operator: Operator
+    state: State, context: int | None, step: Prepare, operator: Operator, mistakes: Mistakes | None = None
 ) -> tuple[int, list[tuple[str, int]], int]:
-    """Call after call up to the first failure: the graph's handle, the calls, and bytes written amiss."""
-    client = state.client
-    code, graph = client.create("graphCreate", context, state.name_of_graph(step.graph), None)
+    """Call after call up to the first failure: the graph's handle, the calls, and bytes written amiss.
+
+    Args:
+        state: of the client.
+        context: in which the graph is made.
+        step: says how.
+        operator: its tensors.
+        mistakes: of the step; None: they are made, and nobody counts them.
+
+    Raises:
+        Skip: a call with a mistake succeeds.
+    """
+    client, name = state.client, state.name_of_graph(step.graph)
+    mistakes = mistakes or Mistakes(client, step)
+    code, graph = client.create("graphCreate", context, name, None)
     calls = [("graphCreate", code)]
     if code != 0:
         return graph, calls, 0
+    mistakes.name_again(context, name)
     weights = Weights(operator, step)
-    created, amiss = create_tensors(client, graph, operator, watch=step.watch)
+    created, amiss = create_tensors(
+        client, graph, operator, watch=step.watch, before_each=lambda tensor: mistakes.tensor(graph, tensor)
+    )
     calls += created
     weights.created()
+    if calls[-1][1] == 0:
+        mistakes.early(graph)
     for tensor, mem_type in zip(operator.io, step.node_mem_types, strict=False):
         tensor.v1.memType = mem_type
     following: list[tuple[str, tuple[Any, ...]]] = [
@@ -247,12 +273,97 @@ def compose(
     for call, arguments in following:
         if calls[-1][1] != 0:
             break
+        if call == "graphAddNode":
+            mistakes.node(graph, *arguments)
         calls.append((call, client.call(call, graph, *arguments)))
+    if calls[-1] == ("graphFinalize", 0):
+        mistakes.late(graph, operator)
     return graph, calls, amiss
 
 
 _NO_ID = 0x7FFF_0000
 """Of a tensor: no graph has as many."""
+_NO_DATA_TYPE = 0x7FFF_FFF0
+"""Qnn_DataType_t has no such value."""
+
+
+class Mistakes:
+    """The calls of a Prepare that have a mistake (`Prepare.mistakes`): each is to be refused.
+
+    Raises:
+        Skip: one succeeds, so that the graph is not what the step says.
+    """
+
+    def __init__(self, client: QnnClient, step: Prepare) -> None:
+        self.refused = 0
+        """How many were."""
+        self._client = client
+        self._wanted = step.mistakes
+        self._memory = ctypes.create_string_buffer(
+            math.prod(step.shape) * ELEMENT_BYTES[step.dtype] if "data" in step.mistakes else 1
+        )
+
+    def name_again(self, context: int | None, name: bytes) -> None:
+        """A graph of the name is there."""
+        if "name" in self._wanted:
+            self._demand("graphCreate", self._client.create("graphCreate", context, name, None)[0], "name")
+
+    def tensor(self, graph: int, right: Tensor) -> None:
+        """The tensor is about to be created: the same, with each mistake that it can have."""
+        static = right.v1.type == TensorType.STATIC
+        if right.v1.type not in (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.STATIC):
+            return
+        for mistake in self._wanted:
+            wrong, behind = Tensor.from_buffer_copy(right), None
+            if mistake == "data":
+                wrong.v1.memType = TensorMemType.RAW
+                wrong.v1.clientBuf.data = None if static else ctypes.addressof(self._memory)
+                wrong.v1.clientBuf.dataSize = 0 if static else ctypes.sizeof(self._memory)
+            elif mistake == "handle" and not static:
+                wrong.v1.memType = TensorMemType.MEMHANDLE
+                wrong.v1.memHandle = BOGUS_HANDLE
+            elif mistake == "zero-dimension":
+                behind = _without_elements(wrong)
+            elif mistake == "data-type":
+                wrong.v1.dataType = _NO_DATA_TYPE
+            else:
+                continue
+            code = self._client.call("tensorCreateGraphTensor", graph, ctypes.byref(wrong))
+            del behind
+            self._demand("tensorCreateGraphTensor", code, mistake)
+
+    def early(self, graph: int) -> None:
+        """The graph has all of its tensors, and no node."""
+        if "early" in self._wanted:
+            self._demand("graphFinalize", self._client.call("graphFinalize", graph, None, None), "early")
+
+    def node(self, graph: int, right: OpConfig) -> None:
+        """The node is about to be added: the same, of tensors that the graph has not."""
+        for mistake in self._wanted:
+            wrong = OpConfig.from_buffer_copy(right)
+            v1 = wrong.v1
+            if mistake == "input":
+                tensors = array_of(Tensor, v1.numOfInputs)(*v1.inputTensors[: v1.numOfInputs])
+                v1.inputTensors = ctypes.cast(tensors, TensorP)
+            elif mistake == "output":
+                tensors = array_of(Tensor, v1.numOfOutputs)(*v1.outputTensors[: v1.numOfOutputs])
+                v1.outputTensors = ctypes.cast(tensors, TensorP)
+            else:
+                continue
+            tensors[0].v1.id = _NO_ID
+            self._demand("graphAddNode", self._client.call("graphAddNode", graph, wrong), mistake)
+
+    def late(self, graph: int, operator: Operator) -> None:
+        """The graph is finalised: its last node again."""
+        if "late" in self._wanted:
+            again: OpConfig = operator.configs()[-1]
+            again.v1.name = b"late"
+            self._demand("graphAddNode", self._client.call("graphAddNode", graph, again), "late")
+
+    def _demand(self, call: str, code: int, mistake: MendedMistake) -> None:
+        if code == 0:
+            raise Skip(f"{call} succeeds with the mistake {mistake!r}")
+        self.refused += 1
 
 
 def _validated_wrongly(state: State, operator: Operator, *, few: bool) -> StepSeen:
@@ -278,15 +389,21 @@ def _ruled_out(mistake: Mistake, model: Tensor) -> tuple[Tensor, Any]:
     made = Tensor.from_buffer_copy(model)
     v1 = made.v1
     v1.name = b"ruled out"
-    dimensions = (ctypes.c_uint32 * v1.rank)(*v1.dimensions[: v1.rank])
-    v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
     if mistake == "zero-dimension":
-        made.version = 2
-        made.v2.sparseParams.type = _SPARSE_UNDEFINED
-        dimensions[v1.rank - 1] = 0
-    else:
-        v1.quantizeParams.scaleOffsetEncoding.scale = _SCALES[mistake]
-    return made, dimensions
+        return made, _without_elements(made)
+    v1.quantizeParams.scaleOffsetEncoding.scale = _SCALES[mistake]
+    return made, None
+
+
+def _without_elements(tensor: Tensor) -> Any:
+    """Give a tensor version 2 and a last dimension of 0: the dimensions, to be kept as long as it."""
+    v1 = tensor.v1
+    dimensions = (ctypes.c_uint32 * v1.rank)(*v1.dimensions[: v1.rank])
+    dimensions[v1.rank - 1] = 0
+    v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
+    tensor.version = 2
+    tensor.v2.sparseParams.type = _SPARSE_UNDEFINED
+    return dimensions
 
 
 def _with_ruled_out_tensor(state: State, step: Miscompose, made: Prepare, operator: Operator) -> StepSeen:

@@ -209,18 +209,15 @@ WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
     "QLEAK-02": (ALL, "it measures the growth of a process over rounds of its own"),
     "QLEAK-03": (ALL, "it measures the growth of a process over rounds of its own"),
     "QLEAK-05": (ALL, "it measures what a process keeps of a session that is its only one"),
+    "QLEAK-06": (ALL, "it measures what a process keeps of its first session"),
+    "QLEAK-07": (ALL, "it measures the growth of a process over rounds of its own"),
+    "QLEAK-08": (ALL, "it measures the growth of a process over rounds of its own"),
     "QTHR-04": (ALL, "its one step makes a log and all else of its own, in threads"),
     "QTHR-06": (ALL, "its one step makes everything of its own, in threads"),
     "RPC-13": (ALL, "its one step makes everything of its own, in threads"),
     "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
 }
 """By rule: the kinds that its cases are made without, and why."""
-FIRST_OF_ALL: Final[dict[str, str]] = {
-    "QLEAK-06": "it measures what a process keeps of its first session",
-    "QLEAK-07": "it measures the growth of a process over rounds of its own",
-    "QLEAK-08": "it measures the growth of a process over rounds of its own",
-}
-"""The same of rules before whose cases nothing may be, and which need not ask `without`."""
 
 
 def without(rule_id: str) -> frozenset[Kind]:

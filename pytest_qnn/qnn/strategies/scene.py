@@ -40,7 +40,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.memory import CUSTOM
-from pytest_qnn.qnn.cases.repeat import REPEATED_NEVER, in_place, like, most_repetitions, repetitions
+from pytest_qnn.qnn.cases.repeat import in_place, is_done_once, like, most_repetitions, repetitions
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.strategies.company import mixed, with_descriptors, with_graphs, with_handles
@@ -442,7 +442,7 @@ def scenes(
     def decode(data: bytes) -> MemoryCase:
         head = head_of(data, without)
         case = made(data, head)
-        never = head.again.otherwise and any(isinstance(step, REPEATED_NEVER) for step in case.steps)
+        never = head.again.otherwise and any(map(is_done_once, case.steps))
         return made(data, head._replace(again=ONCE)) if never or len(case.steps) > MOST_STEPS else case
 
     def made(data: bytes, head: Head) -> MemoryCase:

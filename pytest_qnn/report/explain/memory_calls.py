@@ -134,6 +134,7 @@ _PREPARED: dict[str, Phrase] = {
     "node_mem_types": lambda value: f"memory types in the structs of the node: {_tensor_types(value)}",
     "finalise": lambda _: "it is not finalised",
     "watch": "",
+    "mistakes": lambda value: f"beside the right calls, refused ones with a mistake: {plain(value)}",
     "shape": "",
     "op": "",
     "dtype": "",

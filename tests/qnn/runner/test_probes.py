@@ -6,6 +6,7 @@ import ctypes
 import math
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from case_mutations import refusal
 
@@ -26,6 +27,7 @@ from pytest_qnn.qnn.cases.case import (
     Execute,
     Interface,
     MemoryCase,
+    MendedMistake,
     Message,
     Miscompose,
     Mistake,
@@ -176,6 +178,63 @@ def test_an_operator_with_another_number_of_inputs_is_not_validated(mistake: Mis
     seen = last(CONTEXT, Miscompose("c0", mistake, op))
     assert seen.calls == (("backendValidateOpConfig", 0), ("backendValidateOpConfig", 3110))
     assert seen.code == 3110
+
+
+REFUSED = {
+    "name": 1,
+    "data": 3,
+    "handle": 2,
+    "zero-dimension": 3,
+    "data-type": 3,
+    "early": 1,
+    "input": 2,
+    "output": 2,
+    "late": 1,
+}
+"""Of a graph of two IO tensors, a STATIC one, and two nodes."""
+
+
+@pytest.mark.parametrize("mistake", get_args(MendedMistake))
+def test_mistakes_are_made_beside_the_right_calls_and_the_graph_is_as_it_would_be(
+    mistake: MendedMistake,
+) -> None:
+    made = Prepare("g0", "c0", weights=3, relay=True, mistakes=(mistake,))
+    run = Execute("g0", (Binding(seed=1), Binding()))
+    trace = carried_out(CONTEXT, made, run)
+    seen = trace.steps[1]
+    assert (seen.code, seen.counted(PrepareCounts).refused) == (0, REFUSED[mistake])
+    plain = carried_out(CONTEXT, msgspec.structs.replace(made, mistakes=()), run)
+    assert seen.calls == plain.steps[1].calls
+    assert trace.steps[2].data == plain.steps[2].data
+
+
+@pytest.mark.parametrize(
+    ("mutant", "mistake", "call"),
+    [
+        ("graph-names-twice", "name", "graphCreate"),
+        ("preset-data", "data", "tensorCreateGraphTensor"),
+        ("preset-handle", "handle", "tensorCreateGraphTensor"),
+        ("tensor-without-elements", "zero-dimension", "tensorCreateGraphTensor"),
+        ("node-any-tensor", "input", "graphAddNode"),
+        ("node-after-finalise", "late", "graphAddNode"),
+    ],
+)
+def test_where_a_mistake_is_taken_there_is_no_graph(mutant: str, mistake: MendedMistake, call: str) -> None:
+    made = Prepare("g0", "c0", mistakes=(mistake,))
+    trace = carried_out(CONTEXT, made, Execute("g0", RAW), target=f"mutant:{mutant}")
+    assert trace.steps[1].skipped == f"{call} succeeds with the mistake {mistake!r}"
+    assert trace.steps[2].lacking
+
+
+def test_a_case_with_several_mistakes_becomes_one_with_one() -> None:
+    made = Prepare("g0", "c0", mistakes=("input", "name", "late"))
+    fewer = {
+        step.mistakes
+        for case in smaller_memory(MemoryCase((CONTEXT, made)))
+        for step in case.steps
+        if isinstance(step, Prepare)
+    }
+    assert {("input",), ("name",), ("late",)} <= fewer
 
 
 def test_a_mistake_is_not_made_where_calls_before_it_fail() -> None:

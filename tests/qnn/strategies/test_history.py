@@ -33,7 +33,6 @@ from pytest_qnn.qnn.strategies.history import (
     ALL,
     FAR,
     FEW,
-    FIRST_OF_ALL,
     HEAD_BYTES,
     ONCE,
     PLAIN,
@@ -48,11 +47,7 @@ from pytest_qnn.rules import catalogue
 EXAMPLES = 20
 MIB, GIB = 1 << 20, 1 << 30
 RULES = [rule for rule in catalogue().values() if rule.subject == "memory"]
-FRAMED = [
-    rule
-    for rule in RULES
-    if rule.id not in FIRST_OF_ALL and WITHOUT.get(rule.id, (frozenset(), ""))[0] != ALL
-]
+FRAMED = [rule for rule in RULES if WITHOUT.get(rule.id, (frozenset(), ""))[0] != ALL]
 UNMET: dict[str, set[str]] = {
     "DRG-09": {"far"},  # the whole buffer is read
     "REG-20": {"far"},
@@ -109,7 +104,7 @@ def scales(case: MemoryCase) -> set[str]:
 
 def test_the_table_names_exactly_the_rules_whose_cases_have_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
     headless = {rule.id for rule in RULES if not decoders(rule, facts(), monkeypatch)}
-    everything = {rule_id for rule_id, (kinds, _) in WITHOUT.items() if kinds == ALL} | FIRST_OF_ALL.keys()
+    everything = {rule_id for rule_id, (kinds, _) in WITHOUT.items() if kinds == ALL}
     assert headless <= everything
     for rule in (rule for rule in RULES if rule.id in everything - headless):
         size, decode = decoder(rule, monkeypatch)

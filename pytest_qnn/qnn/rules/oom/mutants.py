@@ -121,6 +121,26 @@ class _NodeIsLost(ReferenceBackend):
 
 
 @faulty_backend(
+    "oom-growth-keeps-half",
+    "A registration for which the table of registrations cannot grow is refused, and is in it.",
+    "OOM-05",
+)
+class _GrowthKeepsHalf(ReferenceBackend):
+    """The table has room for twice as many each time, as one of a library in C++ has."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.table_rows = 0
+        super().__init__(personality)
+
+    def register_one(self, context: Context, descriptor: Any, batch: list[Registration]) -> Registration:
+        made = super().register_one(context, descriptor, batch)
+        if len(self.registrations) > self.table_rows:
+            self.ask("memory")
+            self.table_rows = max(1, 2 * self.table_rows)
+        return made
+
+
+@faulty_backend(
     "oom-drops-registrations",
     "A registration that finds no memory ends those of all contexts.",
     "OOM-04",

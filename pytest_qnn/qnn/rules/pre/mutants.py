@@ -12,6 +12,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import Graph, Parameters, QnnError, Tensor
 from pytest_qnn.qnn.reference.operators import suite
 from pytest_qnn.qnn.reference.operators.described import find_operator
+from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.rules.exe.mutants import INVALID_HANDLE, KeepsExecuting
 
 
@@ -227,6 +228,115 @@ class _NodeAfterFinalise(ReferenceBackend):
         owner = self.graphs.get(graph or 0)
         if owner is None or not owner.finalised:
             super().graph_add_node(graph, config)
+
+
+@faulty_backend("refused-tensor-keeps-name", "The name of a tensor that was refused is taken.", "PRE-15")
+class _KeepsNames(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.names_of_refused: set[tuple[int, bytes]] = set()
+        super().__init__(personality)
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        key = (graph or 0, tensor[0].v1.name or b"") if tensor else (0, b"")
+        if key in self.names_of_refused:
+            raise QnnError(Error.TENSOR_ERROR_ALREADY_EXISTS)
+        try:
+            super().tensor_create_graph_tensor(graph, tensor)
+        except QnnError:
+            self.names_of_refused.add(key)
+            raise
+
+
+@faulty_backend(
+    "refused-tensor-leaves-zeros",
+    "A STATIC tensor refused for want of data leaves zeros for its name.",
+    "PRE-15",
+)
+class _LeavesZeros(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.names_of_zeros: set[tuple[int, bytes]] = set()
+        super().__init__(personality)
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        key = (graph or 0, tensor[0].v1.name or b"") if tensor else (0, b"")
+        try:
+            super().tensor_create_graph_tensor(graph, tensor)
+        except QnnError:
+            if tensor and tensor[0].v1.type == TensorType.STATIC:
+                self.names_of_zeros.add(key)
+            raise
+        if key in self.names_of_zeros:
+            made = self.graphs[graph or 0].tensors[tensor[0].v1.id]
+            made.data = bytes(len(made.data or b""))
+
+
+@faulty_backend("refused-node-writes", "What a refused node would have written counts as written.", "PRE-15")
+class _CountsOutputs(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.outputs_of_refused: set[tuple[int, int]] = set()
+        super().__init__(personality)
+
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        node = config.v1
+        count = node.numOfOutputs if node.outputTensors else 0
+        ids = {(graph or 0, node.outputTensors[position].v1.id) for position in range(count)}
+        if ids & self.outputs_of_refused:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_OP_CONFIG)
+        try:
+            super().graph_add_node(graph, config)
+        except QnnError:
+            self.outputs_of_refused |= ids
+            raise
+
+
+@faulty_backend(
+    "refused-node-reopens", "A node that comes too late is refused, and reopens the graph.", "PRE-15"
+)
+class _Reopens(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        try:
+            super().graph_add_node(graph, config)
+        except QnnError:
+            if graph in self.graphs:
+                self.graphs[graph].finalised = False
+            raise
+
+
+@faulty_backend("refused-finalise-closes", "A graph that graphFinalize refuses takes no node.", "PRE-15")
+class _Closes(ReferenceBackend):
+    """As if it were finalised."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.closed: set[int] = set()
+        super().__init__(personality)
+
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        try:
+            super().graph_finalize(graph, profile, signal)
+        except QnnError:
+            self.closed.add(graph or 0)
+            raise
+
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        if graph in self.closed:
+            raise QnnError(Error.GRAPH_ERROR_GRAPH_FINALIZED)
+        super().graph_add_node(graph, config)
+
+
+@faulty_backend(
+    "refused-graph-ends-first", "A graph of a name that is there is refused, and that one ends.", "PRE-15"
+)
+class _EndsFirst(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        try:
+            super().graph_create(context, name, config, out)
+        except QnnError as error:
+            there = self.contexts[context].graphs if context in self.contexts else {}
+            if error.code == Error.GRAPH_ERROR_INVALID_NAME and name is not None and name.decode() in there:
+                ended = there.pop(name.decode())
+                self.release_buffers(ended)
+                del self.graphs[ended.handle]
+            raise
 
 
 @faulty_backend("tensor-without-elements", "A dimension of 0 is taken for 1.", "PRE-14")

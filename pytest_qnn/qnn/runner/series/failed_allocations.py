@@ -116,17 +116,29 @@ def failed_allocation(state: State, step: FailedAllocation) -> StepSeen:
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     refusing = _refusing(state.client.entry)
-    plain = _lived(state, step, refusing, step.calls, {})
-    # Some libraries declare calls that they have not (CAP-03): the others are judged all the same.
-    while len(step.calls) > 1 and plain.failed and plain.failed[0][0] in step.calls:
-        others = tuple(call for call in step.calls if call != plain.failed[0][0])
-        step = msgspec.structs.replace(step, calls=others)
-        plain = _lived(state, step, refusing, others, {})
-    for call, code in plain.failed:
+    life = _Life(state, step, refusing, step.calls, {})
+    try:
+        plain = life.begun(stays=True)
+        # Some libraries declare calls that they have not (CAP-03): the others are judged all the same.
+        while len(step.calls) > 1 and plain.failed and plain.failed[0][0] in step.calls:
+            others = tuple(call for call in step.calls if call != plain.failed[0][0])
+            step = msgspec.structs.replace(step, calls=others)
+            life.ended()
+            life = _Life(state, step, refusing, others, {})
+            plain = life.begun(stays=True)
+        is_judged = not plain.failed and step.nth > 0 and any(plain.asked.values())
+        # What a target keeps of all objects, such as a table of handles, has to grow beside those.
+        seen = _lived(state, step, refusing, step.calls, plain.asked) if is_judged else plain
+        crowded = _differs(plain, seen) and _differs(plain, _lived(state, step, refusing, (), {}))
+    finally:
+        closing = life.ended()
+    failed = plain.failed or closing
+    for call, code in failed:
         raise Skip(f"{call} answers {code} though nothing is refused" if code else call)
-    if not step.nth or not any(plain.asked.values()):
+    if not is_judged:
         return StepSeen()
-    seen = _lived(state, step, refusing, step.calls, plain.asked)
+    if crowded:  # a target need not have so many objects at once
+        seen = _lived(state, step, refusing, step.calls, plain.asked)
     told, amiss = tuple(seen.answers.items()), RefusalCounts()
     data: tuple[bytes, ...] = ()
     if _differs(plain, seen):
@@ -187,22 +199,48 @@ def _lived(
     asked: Mapping[str, int],
 ) -> _Seen:
     """The ordinary calls, from beginning to end, with objects of their own."""
-    client = _Client(state.client, step, refusing, calls, asked)
-    own = State(client, state.rpcmem)
-    own.session = state.session
-    failed, outputs = _opened(client, step), []
+    life = _Life(state, step, refusing, calls, asked)
     try:
-        for each in () if failed else _life(step):
-            seen = _done(own, each)
+        seen = life.begun()
+    finally:
+        closing = life.ended()
+    return seen._replace(failed=seen.failed or closing)
+
+
+class _Life:
+    """The ordinary calls, with objects of their own; arguments as of `_Client`."""
+
+    def __init__(
+        self,
+        state: State,
+        step: FailedAllocation,
+        refusing: Refusing,
+        calls: Collection[str],
+        asked: Mapping[str, int],
+    ) -> None:
+        self._step = step
+        self._client = _Client(state.client, step, refusing, calls, asked)
+        self._own = State(self._client, state.rpcmem)
+        self._own.session = state.session
+
+    def begun(self, *, stays: bool = False) -> _Seen:
+        """All but the end. ``stays``: what memRegister gives stays registered until then."""
+        client, outputs = self._client, []
+        failed = _opened(client, self._step)
+        for each in () if failed else _life(self._step):
+            if stays and isinstance(each, Deregister):
+                continue
+            seen = _done(self._own, each)
             if isinstance(each, Execute) and seen.data:
                 outputs.append(seen.data[0])
             failed = _failure(each, seen)
             if failed:
                 break
-    finally:
-        closing = release(own, session=False)
-    failed = failed or tuple(each for each in closing if each[1])[:1]
-    return _Seen(client.asked, client.answers, failed, tuple(outputs))
+        return _Seen(client.asked, client.answers, failed, tuple(outputs))
+
+    def ended(self) -> tuple[Found, ...]:
+        """What is left is given back; the first call of it that failed."""
+        return tuple(each for each in release(self._own, session=False) if each[1])[:1]
 
 
 def _done(own: State, step: AnyStep) -> StepSeen:
