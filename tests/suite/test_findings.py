@@ -40,6 +40,7 @@ FINDINGS = {
     "loud-log": (HTP,),
     "no-log": (SAVER, IR),
     "no-memory": (HTP,),
+    "nothing-to-finalise": (IR,),
     "null-arguments": (HTP, SAVER, IR, GPU),
     "null-in-structs": (HTP, SAVER, IR),
     "null-properties": (HTP,),

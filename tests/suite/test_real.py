@@ -197,7 +197,7 @@ def test_libqnnir(tmp_path: Path, which: str) -> None:
     contradictions = {"IF-08": "contradiction"}  # key 1001 says that it gives no texts, and it gives one
     # PRE-12: a context takes a second graph of one name, and gives it a handle of its own.
     findings = {"IF-10": "crash", "PRE-06": "fail", "PRE-07": "fail", "PRE-12": "fail"} | contradictions
-    findings |= {"PRE-14": "fail"}
+    findings |= {"PRE-14": "fail", "PRE-15": "fail"}
     findings |= {"IF-14": "crash", "IF-15": "crash", "OOM-01": "crash", "OOM-02": "crash", "OOM-03": "fail"}
     findings |= {"OOM-04": "inconclusive", "OOM-06": "inconclusive"}  # behind OOM-01
     on_library(tmp_path, which, "libQnnIr.so", findings, "CAP-02", closed=("MSC-03",))
