@@ -132,7 +132,8 @@ def failed_allocation(state: State, step: FailedAllocation) -> StepSeen:
         crowded = _differs(plain, seen) and _differs(plain, _lived(state, step, refusing, (), {}))
     finally:
         closing = life.ended()
-    failed = plain.failed or closing
+    # What a refusal has done to the first objects is to be seen in those of the case (OOM-04).
+    failed = plain.failed or (closing and _lived(state, step, refusing, (), {}).failed)
     for call, code in failed:
         raise Skip(f"{call} answers {code} though nothing is refused" if code else call)
     if not is_judged:
