@@ -54,3 +54,15 @@ def some_of(subject: Subject, *names: str) -> list[str]:
 def expression(names: Iterable[str]) -> str:
     """What ``-k`` takes for rules, or areas."""
     return " or ".join(f"test_{name.lower().replace('-', '_')}" for name in names)
+
+
+def slice_of(names: Iterable[str], number: int, parts: int) -> set[str]:
+    """One part of the tests: of each function's, by name, each so many-th; a checksum says which is first."""
+    functions: dict[str, list[str]] = {}
+    for name in sorted(names):
+        functions.setdefault(name.partition("[")[0], []).append(name)
+    return {
+        name
+        for function, own in functions.items()
+        for name in own[(number + turn(function)) % parts :: parts]
+    }
