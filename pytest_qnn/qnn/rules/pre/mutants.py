@@ -243,7 +243,8 @@ class _KeepsNames(ReferenceBackend):
         try:
             super().tensor_create_graph_tensor(graph, tensor)
         except QnnError:
-            self.names_of_refused.add(key)
+            if graph in self.graphs and not self.graphs[graph].finalised:
+                self.names_of_refused.add(key)
             raise
 
 
