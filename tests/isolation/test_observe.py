@@ -12,6 +12,8 @@ import pytest
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe.process import (
     REGION_SLACK,
+    Spans,
+    bytes_beyond,
     descriptors,
     large_blocks_visible,
     regions,
@@ -19,6 +21,7 @@ from pytest_qnn.isolation.observe.process import (
     reuse_freed_memory,
     small_blocks_in_reserve,
     snapshot,
+    spans_of,
     written_bytes,
 )
 
@@ -99,6 +102,33 @@ def test_resident_bytes_agree_with_smaps(block: mmap.mmap) -> None:
 )
 def test_a_region_is_up_to_64_kib_larger_than_wanted(block: mmap.mmap, wanted: int, found: bool) -> None:
     assert (address_of(block) in dict(regions(snapshot().lines, wanted))) is found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "beyond"),
+    [
+        ((), ((10, 20), (30, 35)), 15),
+        (((10, 20),), ((10, 20),), 0),
+        (((10, 20),), (), 0),  # given back
+        (((10, 20), (40, 50)), ((20, 30), (40, 50)), 10),  # as much was given back as came
+        (((10, 20),), ((10, 30),), 10),  # one mapping with what was there
+        (((20, 30),), ((10, 40),), 20),
+        (((10, 20), (30, 40)), ((5, 45),), 20),
+        (((10, 40),), ((15, 20), (25, 30), (35, 50)), 10),
+    ],
+)
+def test_what_is_mapped_beyond_another_look_does_not_depend_on_what_is_gone(
+    before: Spans, after: Spans, beyond: int
+) -> None:
+    assert bytes_beyond(before, after) == beyond
+
+
+def test_the_spans_of_this_process_are_in_order_and_without_the_heap() -> None:
+    seen = snapshot()
+    spans = spans_of(seen.lines)
+    assert list(spans) == sorted(spans)
+    assert sum(end - begin for begin, end in spans if end < 1 << 47) <= seen.virtual + (1 << 20)
+    assert len(spans) == sum(not line.endswith("[heap]") for line in seen.lines)
 
 
 @pytest.mark.parametrize("name", ["[heap]", "[stack]"])

@@ -173,6 +173,37 @@ def regions(
     return tuple(found)
 
 
+Spans = tuple[tuple[int, int], ...]
+"""Begin and end of each mapping, in order."""
+
+
+def spans_of(lines: Collection[str]) -> Spans:
+    """The mappings but for the heap, which grows by more than small blocks need."""
+    found = []
+    for line in lines:
+        if not line.endswith("[heap]"):
+            begin, _, end = line.partition(" ")[0].partition("-")
+            found.append((int(begin, 16), int(end, 16)))
+    return tuple(found)
+
+
+def bytes_beyond(before: Spans, after: Spans) -> int:
+    """Bytes that are mapped afterwards and were not before, whatever was given back meanwhile.
+
+    The kernel lists mappings by address, and neighbours that are alike as one.
+    """
+    found, place = 0, 0
+    for begin, end in after:
+        found += end - begin
+        while place < len(before) and before[place][1] <= begin:
+            place += 1
+        for was, till in before[place:]:
+            if was >= end:
+                break
+            found -= min(end, till) - max(begin, was)
+    return found
+
+
 def resident_bytes(address: int, size: int) -> int:
     """How many bytes of whole pages in [address, address + size) are present or swapped out."""
     first, last = address // _PAGE, -(-(address + size) // _PAGE)

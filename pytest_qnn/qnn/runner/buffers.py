@@ -12,11 +12,13 @@ from operator import add, gt
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe.process import (
     Snapshot,
+    bytes_beyond,
     file_of,
     mappings_by_file,
     regions,
     small_blocks_in_reserve,
     snapshot,
+    spans_of,
 )
 from pytest_qnn.qnn.cases.case import (
     MOST_NEEDED,
@@ -228,11 +230,23 @@ def observe(state: State, step: Observe) -> StepSeen:
         fds=seen.fds,
         mappings=len(seen.lines),
         memfds=seen.counts()["memfds"],
-        vm=seen.virtual - seen.heap,
+        vm=_mapped_so_far(state, seen),
         rss=seen.resident,
         regions=len(found),
     )
     return StepSeen(counts=counts, regions=found)
+
+
+def _mapped_so_far(state: State, seen: Snapshot) -> int:
+    """Bytes that were mapped at a look and not at the one before, of all looks so far.
+
+    Not the size of the process: Python, or a thread that ends, gives memory back at any time, and that would
+    hide as much that the target has mapped in the place of another mapping, which is one with it then.
+    """
+    spans = spans_of(seen.lines)
+    state.mapped += bytes_beyond(state.spans, spans)
+    state.spans = spans
+    return state.mapped
 
 
 def _regions(state: State, step: Observe, seen: Snapshot) -> tuple[tuple[int, int], ...]:

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pytest_qnn.isolation.observe.process import Spans
 from pytest_qnn.qnn.cases.case import BOGUS, MAPPED, NULL, Prepare
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
@@ -128,6 +129,10 @@ class State:
         """Descriptors, mappings of shared memory, and all mappings at the first Observe without buffers."""
         self.first_regions: dict[int, int] = {}
         """By the size that is asked for: regions at the first Observe that asks for it."""
+        self.spans: Spans = ()
+        """What was mapped at the last Observe."""
+        self.mapped = 0
+        """Bytes that were mapped at an Observe and not at the one before, of all so far."""
         self.first_mapped: dict[str, int] = {}
         """Mappings of each buffer at the first Observe that names it."""
         self.mistaken = 0
