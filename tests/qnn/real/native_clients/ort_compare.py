@@ -4,7 +4,7 @@
 
 Options are the provider's, or, if they begin with ``session.`` or ``ep.``, the session's; ``load=PATH`` runs
 what an earlier process saved in the place of the model, ``against=PATH`` compares with that library in the
-place of the CPU.
+place of the CPU. ``%d`` in a value stands for the number of the model among those that are named, from 0 on.
 
 One line of JSON goes to standard output for each model: ``difference``, the largest of its outputs, in steps
 of fixed point or in units of its bound; or ``refused``, what ONNX Runtime says. To fall back to the CPU is an
@@ -89,8 +89,9 @@ def main() -> None:
     names = [word for word in words if "=" not in word]
     onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
     device = next(each for each in onnxruntime.get_ep_devices() if each.ep_name == PROVIDER)
-    for name in names:
-        print(json.dumps(compared(name, dict(options), device)), flush=True)
+    for number, name in enumerate(names):
+        own = {key: value.replace("%d", str(number)) for key, value in options.items()}
+        print(json.dumps(compared(name, own, device)), flush=True)
     os._exit(0)  # QNN libraries do not survive the order in which an interpreter takes itself down
 
 
