@@ -31,6 +31,7 @@ FINDINGS = {
     "denied-properties": (HTP,),
     "equal-ids": (IR,),
     "equal-names": (IR,),
+    "first-session": (HTP,),
     "half-deferred": (HTP,),
     "handles-left": (GPU,),
     "invalid-handle": (HTP, SAVER, IR, GPU),
