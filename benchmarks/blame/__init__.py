@@ -336,7 +336,7 @@ FALSE: dict[str, tuple[str, str]] = {
     ),
     "plugin-no-prepare": (
         "ABI-16",
-        "it dies where it is applied; create, which the rule is about, is in order",
+        "it dies where it is applied, and not behind the options: not each such death is put down to ABI-09",
     ),
     "section-size-untold": (
         "MSC-04",
