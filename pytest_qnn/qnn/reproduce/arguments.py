@@ -279,7 +279,8 @@ class Arguments:
             memory = recorder.memory(given.v1.clientBuf.data, given.v1.clientBuf.dataSize)
             size = given.v1.clientBuf.dataSize
             recorder.scribbles.append(f"memset({memory}, 0xEE, {size});")
-        if isinstance(step, case.Prepare):
+        # Of calls with a mistake, which are refused, no id is told.
+        if isinstance(step, case.Prepare) and not step.mistakes:
             place = len(
                 [each for each in recorder.facts if each.step == recorder.index and "value" in each.label]
             )

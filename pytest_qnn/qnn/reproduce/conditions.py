@@ -235,12 +235,21 @@ def call_of(
         listed = trace.closing
     else:
         seen: StepSeen = trace.steps[where.step]
-        listed = seen.calls
+        listed, made = seen.calls, steps[where.step]
+        if isinstance(made, case.Prepare) and made.mistakes:
+            own = _right(own, failed=bool(seen.code))
     if what == "main":
         step = steps[where.step]
         named = [each for each in own if isinstance(step, case.BadArgument) and each[1].name == step.call]
         return _main(named or own, trace.steps[where.step])
     return _in_order(own, listed, int(what))
+
+
+def _right(own: list[tuple[int, Called]], *, failed: bool) -> list[tuple[int, Called]]:
+    """Without the calls that have a mistake, which are refused; the last call of all may have failed itself."""
+    return [each for each in own[:-1] if each[1].code == 0] + [
+        each for each in own[-1:] if failed or each[1].code == 0
+    ]
 
 
 def _main(own: list[tuple[int, Called]], seen: StepSeen) -> int | None:
