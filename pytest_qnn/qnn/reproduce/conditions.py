@@ -246,7 +246,7 @@ def call_of(
 
 
 def _right(own: list[tuple[int, Called]], *, failed: bool) -> list[tuple[int, Called]]:
-    """Without the calls that have a mistake, which are refused; the last call of all may have failed itself."""
+    """Without the calls that have a mistake, all refused; the last call may have failed itself."""
     return [each for each in own[:-1] if each[1].code == 0] + [
         each for each in own[-1:] if failed or each[1].code == 0
     ]
