@@ -158,7 +158,7 @@ class ProcessCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="proc
     memfds: int = 0
     """Mappings of memfds."""
     vm: int = 0
-    """Bytes of address space that were mapped at a look and not at the one before, of all looks so far."""
+    """Of looks for regions: bytes that were mapped at one and not at the one before, of all so far."""
     rss: int = 0
     """Resident bytes."""
     regions: int = 0

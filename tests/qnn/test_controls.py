@@ -40,6 +40,7 @@ from pytest_qnn.qnn.cases.case import (
     GetSection,
     Lived,
     MemoryCase,
+    Miscompose,
     Observe,
     Parallel,
     Prepare,
@@ -109,6 +110,23 @@ def test_a_death_in_a_call_that_opens_the_session_is_not_that_of_what_is_refused
         for control in of_types(MemoryCase((step,)), died=True)
     ]
     assert next(filter(None, of_call)) == ("IF-12",)
+
+
+def test_a_death_beside_mistakes_has_controls_of_those_that_other_rules_are_about() -> None:
+    made = Prepare("g0", "c0", mistakes=("data", "early", "input"))
+    died = of_types(MemoryCase((CONTEXT, made)), died=True)
+    alone = [
+        (control.owners, step)
+        for control in died
+        if control.owners
+        for step in control.case.steps
+        if isinstance(step, Miscompose) or (isinstance(step, Prepare) and (step.preset or step.weights))
+    ]
+    assert alone == [
+        (("PRE-02",), Prepare("g0", "c0", preset=(True,))),
+        (("PRE-03",), Prepare("g0", "c0", weights=1, weights_as="null")),
+        (("PRE-12",), Miscompose("c0", "tensor")),
+    ]
 
 
 def test_a_death_in_an_execute_with_handles_has_controls_of_these() -> None:

@@ -60,12 +60,6 @@ class Snapshot:
     resident: int
     """Bytes resident."""
 
-    @property
-    def heap(self) -> int:
-        """Bytes of the heap, for small blocks: it grows by more than a hundred KiB at once."""
-        spans = (line.split(None, 1)[0].split("-") for line in self.lines if line.endswith("[heap]"))
-        return sum(int(end, 16) - int(start, 16) for start, end in spans)
-
     def counts(self) -> dict[str, int]:
         """``fds``, ``mappings``, ``memfds`` (mappings of memfds), ``memfd:NAME`` each, ``vm``, ``rss``."""
         found = {
@@ -192,15 +186,14 @@ def bytes_beyond(before: Spans, after: Spans) -> int:
 
     The kernel lists mappings by address, and neighbours that are alike as one.
     """
-    found, place = 0, 0
-    for begin, end in after:
-        found += end - begin
-        while place < len(before) and before[place][1] <= begin:
-            place += 1
-        for was, till in before[place:]:
-            if was >= end:
-                break
-            found -= min(end, till) - max(begin, was)
+    found = sum(end - begin for begin, end in after)
+    one = other = 0
+    while one < len(before) and other < len(after):
+        found -= max(0, min(before[one][1], after[other][1]) - max(before[one][0], after[other][0]))
+        if before[one][1] < after[other][1]:
+            one += 1
+        else:
+            other += 1
     return found
 
 

@@ -230,7 +230,7 @@ def observe(state: State, step: Observe) -> StepSeen:
         fds=seen.fds,
         mappings=len(seen.lines),
         memfds=seen.counts()["memfds"],
-        vm=_mapped_so_far(state, seen),
+        vm=_mapped_so_far(state, seen) if step.region else 0,
         rss=seen.resident,
         regions=len(found),
     )
@@ -238,7 +238,7 @@ def observe(state: State, step: Observe) -> StepSeen:
 
 
 def _mapped_so_far(state: State, seen: Snapshot) -> int:
-    """Bytes that were mapped at a look and not at the one before, of all looks so far.
+    """Bytes that were mapped at a look for regions and not at the one before, of all such looks so far.
 
     Not the size of the process: Python, or a thread that ends, gives memory back at any time, and that would
     hide as much that the target has mapped in the place of another mapping, which is one with it then.

@@ -287,6 +287,9 @@ _NO_DATA_TYPE = 0x7FFF_FFF0
 """Qnn_DataType_t has no such value."""
 
 
+_CREATED_WRONGLY = frozenset({TensorType.APP_WRITE, TensorType.APP_READ, TensorType.STATIC})
+
+
 class Mistakes:
     """The calls of a Prepare that have a mistake (`Prepare.mistakes`): each is to be refused.
 
@@ -310,9 +313,10 @@ class Mistakes:
 
     def tensor(self, graph: int, right: Tensor) -> None:
         """The tensor is about to be created: the same, with each mistake that it can have."""
-        static = right.v1.type == TensorType.STATIC
-        if right.v1.type not in (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.STATIC):
+        # Nearly every graph is composed without any.
+        if not self._wanted or right.v1.type not in _CREATED_WRONGLY:
             return
+        static = right.v1.type == TensorType.STATIC
         for mistake in self._wanted:
             wrong, behind = Tensor.from_buffer_copy(right), None
             if mistake == "data":

@@ -130,9 +130,9 @@ class State:
         self.first_regions: dict[int, int] = {}
         """By the size that is asked for: regions at the first Observe that asks for it."""
         self.spans: Spans = ()
-        """What was mapped at the last Observe."""
+        """What was mapped at the last Observe with a region."""
         self.mapped = 0
-        """Bytes that were mapped at an Observe and not at the one before, of all so far."""
+        """Bytes that were mapped at such an Observe and not at the one before, of all so far."""
         self.first_mapped: dict[str, int] = {}
         """Mappings of each buffer at the first Observe that names it."""
         self.mistaken = 0

@@ -144,6 +144,7 @@ def test_a_model_computes_the_same_with_the_shared_memory_allocator(
 ) -> None:
     found = _answers(libraries, "enable_htp_shared_memory_allocator=1", *MODELS)[name]
     assert "refused" not in found, found["refused"]
+    assert found["difference"] == _answers(libraries, *MODELS)[name]["difference"]
     assert found["difference"] <= LIMITS[MODELS[name].bound]
 
 
