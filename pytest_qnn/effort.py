@@ -24,6 +24,8 @@ class Pair(msgspec.Struct, frozen=True):
     """By seed: examples up to the first failure; None: there was none."""
     digest: str
     """Of the sources of the rule, its strategy and the mutant (`pytest_qnn.mutants.digests`)."""
+    controls: str = ""
+    """Of the controls of the half, with which it was measured or confirmed last."""
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--jobs: at least one is needed")
     only = list(options.only)
     if options.stale:
-        only += planning.stale(effort.read(options.plan))
+        _confirm(options)
+        known = effort.read(options.plan)
+        only += planning.stale(known) + planning.unconfirmed(known)
         if not only and not planning.gone(effort.read(options.plan)):
             sys.stderr.write("the plan is not stale\n")
             return 0
@@ -96,6 +98,16 @@ def _measure(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[st
     weak = [kill for kill in kills if kill.weak]
     sys.stderr.write("".join(f"weak: {kill.line()}\n" for kill in weak))
     return 1 if weak else 0
+
+
+def _confirm(options: argparse.Namespace) -> None:
+    """Of pairs for which only controls have changed the first seed is tried; what gives the same holds."""
+    known = effort.read(options.plan)
+    if not options.update or not (words := planning.unconfirmed(known)):
+        return
+    wanted = mutants.chosen(words, options.subject)
+    kills = [_reported(kill) for kill in mutants.measure(wanted, 1, options.limit, options.jobs)]
+    options.plan.write_text(planning.text(planning.confirmed(known, kills)))
 
 
 def _reported(kill: Kill) -> Kill:

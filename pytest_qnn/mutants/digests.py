@@ -1,9 +1,9 @@
-"""A digest of all that decides how soon a rule finds a mutant, so that a test sees when that has changed.
+"""Digests of all that decides how soon a rule finds a mutant, so that a test sees when that has changed.
 
-Taken from the sources: the check, the strategy, the mutant, the controls of the half, and every definition
-that these reach by name in the modules of `_FOLLOWED`. Comments, docstrings, annotations, and a rule's
-sentence, source and gate are no part of it; what a rule's cases meet afterwards (runner, reference, model,
-runtimes) and the checks of the owners of controls are not either.
+Taken from the sources: the check, the strategy and the mutant are one, the controls of the half another, each
+with every definition that these reach by name in the modules of `_FOLLOWED`. Comments, docstrings,
+annotations, and a rule's sentence, source and gate are no part of it; what a rule's cases meet afterwards
+(runner, reference, model, runtimes) and the checks of the owners of controls are not either.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _LEFT_OUT = {"annotation", "kind", "returns", "type_comment", "type_params"}
 
 _CONTROLS = {"qnn": "qnn.controls.calls", "tflite": "tflite.controls"}
 """Where each half's are."""
+_CONTROL_FUNCTIONS = ("controls", "around")
+"""With which they begin."""
 
 Place = tuple[str, str]
 """A module and a name in it; ``CLASS.METHOD`` for a method that is reached by its own name."""
@@ -51,6 +53,9 @@ class _Definition:
     """Names of the methods that it may call."""
 
 
+_NOTHING = _Definition("", frozenset(), frozenset())
+
+
 @dataclasses.dataclass(frozen=True)
 class _Module:
     definitions: dict[str, _Definition]
@@ -60,13 +65,25 @@ class _Module:
     """By local name; the name in the other module is empty where the module itself is imported."""
 
 
-def pair_digest(rule_id: str, mutant: Mutant) -> str:
+def pair_digest(rule_id: str, mutant: Mutant, *, controls: bool = False) -> str:
     """16 hexadecimal digits, the same on every machine and (from the same sources) Python version.
+
+    Args:
+        rule_id: of the rule.
+        mutant: that it finds.
+        controls: those of the half are part of it.
 
     Raises:
         LookupError: the decorator that enters the rule, or the mutant, is not in a module of its area.
     """
-    return _digest(_reached(("rule", rule_id)) | _reached(("mutant", mutant.name)))
+    of_rule = _reached(("rule", rule_id), controls=controls)
+    return _digest(of_rule | _reached(("mutant", mutant.name), controls=controls))
+
+
+@functools.cache
+def controls_digest(half: str) -> str:
+    """The same of the controls of a half, ``qnn`` or ``tflite``, alone."""
+    return _digest(_followed([(_CONTROLS[half], name) for name in _CONTROL_FUNCTIONS]))
 
 
 def rule_digest(rule_id: str, *, controls: bool = False) -> str:
@@ -141,11 +158,16 @@ def _reached(root: tuple[str, str], *, controls: bool = True) -> frozenset[str]:
     if root not in _roots():
         raise LookupError(f"the {root[0]} {root[1]} is entered by no decorator in its area's modules")
     module, first = _roots()[root]
-    texts = {first.text}
-    attributes = set(first.attributes)
     waiting = list(_targets(module, first))
     if controls and root[0] == "rule":  # a failure counts if no control shows it too
-        waiting += [(_CONTROLS[module.partition(".")[0]], name) for name in ("controls", "around")]
+        waiting += [(_CONTROLS[module.partition(".")[0]], name) for name in _CONTROL_FUNCTIONS]
+    return _followed(waiting, first)
+
+
+def _followed(waiting: list[Place], first: _Definition = _NOTHING) -> frozenset[str]:
+    """The texts of definitions, and of all that they reach; ``first``: one that is in no followed module."""
+    texts = {first.text} - {""}
+    attributes = set(first.attributes)
     classes: set[Place] = set()
     seen: set[Place] = set()
     while waiting:

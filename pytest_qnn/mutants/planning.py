@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.effort import Pair, Planned
 from pytest_qnn.mutants import LIMIT, Kill, chosen
-from pytest_qnn.mutants.digests import pair_digest
+from pytest_qnn.mutants.digests import controls_digest, pair_digest
 
 LEAST = 20
 """Examples of every rule."""
@@ -70,7 +71,8 @@ def updated(plan: Mapping[str, Planned], kills: Sequence[Kill]) -> dict[str, Pla
         pairs = made.setdefault(kill.rule, {})
         other = pairs.get(kill.mutant.name)
         if other is None or needed(other.counts) < needed(kill.examples):
-            pairs[kill.mutant.name] = Pair(kill.examples, pair_digest(kill.rule, kill.mutant))
+            digest, controls = pair_digest(kill.rule, kill.mutant), _controls_of(kill.mutant)
+            pairs[kill.mutant.name] = Pair(kill.examples, digest, controls)
     wanted = {(rule, mutant.name) for mutant, rules in chosen((), "") for rule in rules}
     for rule_id, rule_plan in plan.items():
         known = {name: pair for name, pair in rule_plan.pairs.items() if (rule_id, name) in wanted}
@@ -88,6 +90,45 @@ def stale(plan: Mapping[str, Planned]) -> list[str]:
         or mutant.name not in plan[rule_id].pairs
         or plan[rule_id].pairs[mutant.name].digest != pair_digest(rule_id, mutant)
     ]
+
+
+def unconfirmed(plan: Mapping[str, Planned]) -> list[str]:
+    """Those of the others that were not measured since a control of their half changed."""
+    others = set(stale(plan))
+    return [
+        word
+        for mutant, rules in chosen((), "")
+        for rule_id in rules
+        if (word := f"{mutant.name}/{rule_id}") not in others
+        and plan[rule_id].pairs[mutant.name].controls != _controls_of(mutant)
+    ]
+
+
+def confirmed(plan: Mapping[str, Planned], kills: Sequence[Kill]) -> dict[str, Planned]:
+    """The plan with the pairs that one seed gives the same number for, under the controls as they are.
+
+    A control can make a rule pass over what it found before: then it needs more examples, or finds nothing.
+    Where the first seed takes as many as before, the other seeds' numbers stay.
+
+    Args:
+        plan: that there is.
+        kills: with the first seed alone, in all places of each mutant.
+    """
+    again: dict[tuple[str, str], list[int | None]] = {}
+    for kill in kills:
+        again.setdefault((kill.rule, kill.mutant.name), []).append(kill.examples[0])
+    mutants = {kill.mutant.name: kill.mutant for kill in kills}
+    made = {rule_id: dict(each.pairs) for rule_id, each in plan.items()}
+    for (rule_id, name), firsts in again.items():
+        pair = made[rule_id][name]
+        if pair.counts[0] in firsts and None not in firsts:
+            controls = _controls_of(mutants[name])
+            made[rule_id][name] = msgspec.structs.replace(pair, controls=controls)
+    return {rule_id: planned(pairs) for rule_id, pairs in made.items()}
+
+
+def _controls_of(mutant: Mutant) -> str:
+    return controls_digest("tflite" if mutant.subject == "delegate" else "qnn")
 
 
 def gone(plan: Mapping[str, Planned]) -> list[str]:

@@ -145,7 +145,7 @@ def _lines(file: Path) -> Iterator[Tried]:
 def key_of(task: Task) -> tuple[str, ...]:
     """The `Tried.key` of a task, which has one rule."""
     ((rule, limit),) = task.limits.items()
-    return (task.mutant, rule, task.place, pair_digest(rule, table()[task.mutant]), str(limit))
+    return (task.mutant, rule, task.place, pair_digest(rule, table()[task.mutant], controls=True), str(limit))
 
 
 def run(file: Path, wanted: Sequence[Task], jobs: int = 1, minutes: float | None = None) -> None:

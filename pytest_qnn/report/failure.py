@@ -246,12 +246,17 @@ def _of_one_spot(group: Sequence[tuple[int, Further]]) -> str:
 
 
 def _also(group: Sequence[tuple[int, Further]]) -> str:
-    """The operators of each, with the file of its case."""
+    """The operators of each, or its call, with the file of its case."""
     return "; ".join(
-        f"{', '.join(each.finding.fingerprint.operators) or 'another call'} ({_file(number, each)}"
+        f"{_operators_or_call(each.finding)} ({_file(number, each)}"
         + (f", flaky: the case {each.flaky})" if each.flaky else ")")
         for number, each in group
     )
+
+
+def _operators_or_call(finding: Finding) -> str:
+    mark = finding.fingerprint
+    return ", ".join(mark.operators) or mark.call or "another call"
 
 
 def _file(number: int, one: Further) -> str:

@@ -743,7 +743,7 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """
 
 
-TensorMistake = Literal["zero-dimension", "scale-zero", "scale-negative", "scale-nan"]
+TensorMistake = Literal["zero-dimension", "scale-zero", "scale-negative", "scale-nan", "rank-zero"]
 Mistake = Literal["name", "tensor", "late", "few-inputs", "many-inputs", TensorMistake]
 
 
@@ -754,7 +754,8 @@ class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=Tr
     not. ``late``: a node is added after graphFinalize. ``few-inputs``, ``many-inputs``: no graph is composed;
     backendValidateOpConfig is asked for the operator as it is, and then without its last input, or with that
     twice. Of the others (`TensorMistake`) the graph gets one tensor more, as its first input but for a
-    dimension of 0 in a struct of version 2, or its scale, which only UFIXED_POINT_8 has.
+    dimension of 0 in a struct of version 2, its scale, which only UFIXED_POINT_8 has, or rank 0 beside its
+    dimensions, which a target may take for a scalar.
 
     The graph has a name that no other step gives. The code is that of the mistaken call; None: a call before
     it failed.

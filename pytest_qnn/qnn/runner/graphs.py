@@ -395,6 +395,9 @@ def _ruled_out(mistake: Mistake, model: Tensor) -> tuple[Tensor, Any]:
     v1.name = b"ruled out"
     if mistake == "zero-dimension":
         return made, _without_elements(made)
+    if mistake == "rank-zero":
+        v1.rank = 0
+        return made, None
     v1.quantizeParams.scaleOffsetEncoding.scale = _SCALES[mistake]
     return made, None
 

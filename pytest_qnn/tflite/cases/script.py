@@ -184,8 +184,8 @@ class Place(ScriptStep, tag="place", frozen=True, gc=False, omit_defaults=True):
     buffer: str = ""
     """Name of the buffer; empty: one that no other step can name."""
     guard: Guard = "after"
-    """``after``: the end of the data lies as near to 16 bytes before a page that must not be touched as its
-    alignment allows; ``flush``: exactly there, whatever the alignment. ``before``: the start lies against
+    """``after``: the end of the data lies as near to ``tail`` bytes before a page that must not be touched as
+    its alignment allows; ``flush``: exactly there, whatever the alignment. ``before``: the start lies against
     such a page. All bytes between hold a pattern, and are looked at after each invoke of a kernel."""
     extra: Annotated[int, Meta(ge=-MOST_EXTRA, le=MOST_EXTRA)] = 0
     """Bytes more than the tensor needs; negative: too few."""
@@ -197,6 +197,8 @@ class Place(ScriptStep, tag="place", frozen=True, gc=False, omit_defaults=True):
     """Pass kTfLiteCustomAllocationFlagsSkipAlignCheck."""
     seed: Seed = 0
     """Contents of a new buffer: `pytest_qnn.core.contents.hashed` bytes of this seed."""
+    tail: Annotated[int, Meta(ge=0, le=16)] = 16
+    """Bytes behind the data that a kernel may read before it meets the page of ``after`` or ``flush``."""
 
 
 class Unallocate(ScriptStep, tag="unallocate", frozen=True, gc=False, omit_defaults=True):

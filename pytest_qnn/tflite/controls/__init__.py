@@ -244,8 +244,10 @@ def _of_blocks(
 def _of_a_struct(case: PluginCase) -> Iterator[Control]:
     """What create returned, as the case has it made: who applies a delegate that is none may die of it."""
     made = next(step for step in case.steps if isinstance(step, Create))
-    looked_at = PluginCase(_PLAIN, (made, Destroy(made.name)), case.delegate)
-    yield Control(looked_at, ("ABI-09",), _CALLS, spoils=True)
+    # Of doubtful options it may have returned none: the one that died has another past then.
+    for create in (made, Create()):
+        looked_at = PluginCase(_PLAIN, (create, Destroy(create.name)), case.delegate)
+        yield Control(looked_at, ("ABI-09",), _CALLS, spoils=True)
 
 
 def _of_many_kernels(graphs: Sequence[Graph]) -> Iterator[Owned]:

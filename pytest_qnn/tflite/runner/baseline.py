@@ -10,6 +10,7 @@ import numpy as np
 
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.tensors import value_of
 
 Shapes = tuple[tuple[int, tuple[int, ...]], ...]
 """(tensor, shape) of each input that was resized."""
@@ -29,7 +30,7 @@ def outputs_on_cpu(
         for tensor, value in inputs:
             interpreter.set_tensor(tensor, value.numpy())
         interpreter.invoke()
-        return tuple(Array.of(interpreter.get_tensor(tensor)) for tensor in tensors)
+        return tuple(Array.of(value_of(interpreter, tensor)) for tensor in tensors)
     except (RuntimeError, ValueError):
         return ()
 

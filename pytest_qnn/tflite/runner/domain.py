@@ -25,6 +25,7 @@ from pytest_qnn.tflite.observe.failures import KeptFailures
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.tflite.runtime.runtime import RAISED, Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
+from pytest_qnn.tflite.runtime.tensors import value_of
 from pytest_qnn.tflite.trace import DELEGATE, CellSeen, DomainTrace
 
 _LONGEST = 200
@@ -334,16 +335,6 @@ def _invoked(nodes: Sequence[OneNode], interpreter: Any) -> list[Any]:
             index = next(tensor)
             if not operand.constant and operand.values.size:
                 interpreter.set_tensor(index, operand.values)
-        results += [(next(tensor), result) for result in node.results]
+        results += [next(tensor) for _ in node.results]
     interpreter.invoke()
-    return [_read(interpreter, index, result) for index, result in results]
-
-
-def _read(interpreter: Any, index: int, result: Any) -> Any:
-    try:
-        return interpreter.get_tensor(index)
-    except ValueError:
-        shape = tuple(map(int, interpreter._interpreter.TensorSize(index, 0)))
-        if 0 not in shape:
-            raise
-        return np.empty(shape, result.dtype)  # a tensor without an element has no memory
+    return [value_of(interpreter, index) for index in results]

@@ -41,6 +41,7 @@ from pytest_qnn.tflite.runner.buffer_copies import copy_to
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World, result
 from pytest_qnn.tflite.runtime.state import subgraph_of
+from pytest_qnn.tflite.runtime.tensors import value_of
 from pytest_qnn.tflite.trace import Applied, CopyCounts, OutputCounts, RemoveCounts, ScriptSeen
 
 _REMOVE_ALL = "_ZN6tflite8Subgraph18RemoveAllDelegatesEv"
@@ -227,7 +228,7 @@ def _read(world: World, step: Read) -> ScriptSeen:
     read: list[Array] = []
 
     def get() -> None:
-        read.extend(Array.of(live.native.get_tensor(tensor)) for tensor in tensors)
+        read.extend(Array.of(value_of(live.native, tensor)) for tensor in tensors)
 
     message = attempt(get)
     return ScriptSeen(

@@ -69,13 +69,17 @@ def _sizes(world: World, live: LiveInterpreter) -> tuple[int, ...]:
 def _buffer(world: World, live: LiveInterpreter, step: Place, size: int) -> Guarded:
     """The step's buffer, made if there is none; one without a name lives as long as the interpreter."""
     if not step.buffer:
-        live.own.append(Guarded(size, step.guard, step.misalign, step.seed))
+        live.own.append(_guarded(step, size))
         return live.own[-1]
     if step.buffer not in world.buffers:
-        world.buffers[step.buffer] = Guarded(size, step.guard, step.misalign, step.seed)
+        world.buffers[step.buffer] = _guarded(step, size)
     if world.buffers[step.buffer].given_back:
         raise Skip(f"the buffer {step.buffer} was given back")
     return world.buffers[step.buffer]
+
+
+def _guarded(step: Place, size: int) -> Guarded:
+    return Guarded(size, step.guard, step.misalign, step.seed, tail=step.tail)
 
 
 def _assign(world: World, live: LiveInterpreter, step: Place, buffer: Guarded) -> int:

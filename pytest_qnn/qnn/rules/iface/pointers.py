@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 from hypothesis import strategies as st
 
+from pytest_qnn.core.drawing import decoder_of, listed, strings
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
@@ -149,48 +151,63 @@ _RECORDED = 4950
 """QNN_SAVER_ERROR_DUMMY_RETVALUE: the call was written down, and the answer means nothing (QnnSaver.h)."""
 _OF_UPDATABLE = OF_SECTIONS | {"tensorUpdateGraphTensors"}
 _GROUPS = 4
-"""Every search of 17 cases meets each group of arguments four times (`pytest_qnn.core.drawing.strings`)."""
+"""Cases in which all arguments are."""
 
 
 def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
-    """One group of arguments in each case, beginning with any of them: a death in one hides those behind it.
+    """First a few cases with all arguments, then one for each alone, which no other call's death hides.
 
-    The graph is there for the calls that want a finalised one, and its binary for those that read one.
+    What is drawn else, the past of the process among it, is the same in each run.
     """
     sections = facts.supports(Property.CONTEXT_SUPPORT_BINARY_UPDATES)
     offered = tuple(each for each in pointers if sections or each[0] not in OF_SECTIONS)
+    if facts.session_failure is not None:
+        offered = tuple(each for each in offered if each[0] in WITHOUT_SESSION)
 
-    def core(scene: Scene, tape: Tape) -> None:
-        chosen = offered[tape.byte() * _GROUPS // 256 :: _GROUPS]
-        first = tape.below(len(chosen))
-        name = graph(scene, Tape(b""))
-        context = scene.graphs[name].context if name else scene.context()
-        if name and facts.supports(Property.CONTEXT_SUPPORT_CACHING):
-            scene.add(GetBinary(context, "f0"))
-        operator = tape.pick(scene.operators) if scene.operators else ()
-        quantised = next((each for each in scene.operators if "UFIXED_POINT_8" in each), operator)
-        if facts.session_failure is not None:
-            chosen, first = tuple(each for each in offered if each[0] in WITHOUT_SESSION), 0
-        own = elsewhere = ""
-        if sections and any(call in _OF_UPDATABLE for call, _ in chosen):
-            elsewhere = scene.context()
-            own = updatable(scene, Tape(b""), elsewhere)
-            if own and any(call == "contextGetBinarySectionUpdate" for call, _ in chosen):
-                scene.add(GetBinary(elsewhere, "f1"))
-        for call, argument in (*chosen[first:], *chosen[:first]):
-            step = BadArgument(call, argument)
-            if call in OF_SECTIONS or (own and call in _OF_UPDATABLE):
-                step = BadArgument(call, argument, elsewhere, own)
-            elif call in ON_GRAPHS:
-                step = BadArgument(call, argument, graph=name or "")
-            elif call in COMPOSING:
-                composed = quantised if argument == "tensor.axisScaleOffset" else operator
-                step = BadArgument(call, argument, context, "", *composed)
-            elif call in IN_CONTEXTS:
-                step = BadArgument(call, argument, context)
-            scene.add(step)
+    def case(chosen: tuple[Pointer, ...], number: int) -> MemoryCase:
+        made = decoder_of(scenes(facts, core(chosen), core_bytes=2, before=0, after=0))
+        assert made is not None
+        drawn = next(itertools.islice(strings(made.size, 0), number, None))
+        decoded: MemoryCase = made.decode(drawn)
+        return decoded
 
-    return scenes(facts, core, core_bytes=3, before=0, after=0)
+    def core(chosen: tuple[Pointer, ...]) -> Callable[[Scene, Tape], None]:
+        return lambda scene, tape: _bad_arguments(scene, tape, chosen, sections=sections)
+
+    groups = filter(None, (offered[at::_GROUPS] for at in range(_GROUPS)))
+    alone = ((each,) for each in offered)
+    return listed([case(chosen, number) for number, chosen in enumerate((*groups, *alone))])
+
+
+def _bad_arguments(scene: Scene, tape: Tape, chosen: Sequence[Pointer], *, sections: bool) -> None:
+    """One step for each argument.
+
+    The graph is there for the calls that want a finalised one, and its binary for those that read one.
+    """
+    name = graph(scene, Tape(b""))
+    context = scene.graphs[name].context if name else scene.context()
+    if name and scene.facts.supports(Property.CONTEXT_SUPPORT_CACHING):
+        scene.add(GetBinary(context, "f0"))
+    operator = tape.pick(scene.operators) if scene.operators else ()
+    quantised = next((each for each in scene.operators if "UFIXED_POINT_8" in each), operator)
+    own = elsewhere = ""
+    if sections and any(call in _OF_UPDATABLE for call, _ in chosen):
+        elsewhere = scene.context()
+        own = updatable(scene, Tape(b""), elsewhere)
+        if own and any(call == "contextGetBinarySectionUpdate" for call, _ in chosen):
+            scene.add(GetBinary(elsewhere, "f1"))
+    for call, argument in chosen:
+        step = BadArgument(call, argument)
+        if call in OF_SECTIONS or (own and call in _OF_UPDATABLE):
+            step = BadArgument(call, argument, elsewhere, own)
+        elif call in ON_GRAPHS:
+            step = BadArgument(call, argument, graph=name or "")
+        elif call in COMPOSING:
+            composed = quantised if argument == "tensor.axisScaleOffset" else operator
+            step = BadArgument(call, argument, context, "", *composed)
+        elif call in IN_CONTEXTS:
+            step = BadArgument(call, argument, context)
+        scene.add(step)
 
 
 def documented(facts: MemoryFacts) -> Cases:

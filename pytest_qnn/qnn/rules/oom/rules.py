@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 from hypothesis import strategies as st
 
+from pytest_qnn.core.drawing import decoder_of, listed, strings
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.target import Resource
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported, Violation
@@ -35,6 +36,8 @@ _NOT_THROWING: tuple[Resource, ...] = ("any", "any", "memory", "mapping", "descr
 _EVERY: tuple[Resource, ...] = ("any", "new", "memory", "mapping")
 _FEW = 32
 """Requests among which the refused one is drawn, most often; else among `MOST_REFUSED`."""
+_IN_TURN = (1, 2, 4, 8, 16, 32, *sorted({*range(1, _FEW + 1)} - {1, 2, 4, 8, 16, 32}))
+"""The requests of OOM-01: near ones and far ones first, for a search of a few cases."""
 _ROUNDS = 20
 Use = Literal["execute", "compose", "none"]
 
@@ -86,8 +89,22 @@ def _refusals(facts: MemoryFacts, resources: Sequence[Resource], rounds: int = 0
 
 
 def not_throwing(facts: MemoryFacts) -> Cases:
-    """OOM-01: what is asked for by functions that do not throw."""
-    return _refusals(facts, _NOT_THROWING)
+    """OOM-01: what is asked for by functions that do not throw, one of the first 32 requests in each case.
+
+    What is drawn else is the same in each run.
+    """
+    drawn = decoder_of(_refusals(facts, _NOT_THROWING))
+    assert drawn is not None
+
+    def case(nth: int, data: bytes) -> MemoryCase:
+        made: MemoryCase = drawn.decode(data)
+        steps = (
+            msgspec.structs.replace(step, nth=nth) if isinstance(step, FailedAllocation) else step
+            for step in made.steps
+        )
+        return msgspec.structs.replace(made, steps=tuple(steps))
+
+    return listed(list(map(case, _IN_TURN, strings(drawn.size, 0))))
 
 
 def throwing(facts: MemoryFacts) -> Cases:

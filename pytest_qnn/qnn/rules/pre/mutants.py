@@ -358,6 +358,43 @@ class _AnyScale(_Creates):
             encoding.scale = 1.0
 
 
+@faulty_backend(
+    "scalar-of-dimensions-ends",
+    "Counts a tensor's elements from its last dimension on, whatever its rank.",
+    "PRE-14",
+    deadly=True,
+)
+class _CountsFromTheEnd(ReferenceBackend):
+    """Of rank 0 there is no last dimension: the number of elements leads nowhere."""
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if tensor and graph in self.graphs and tensor[0].v1.dimensions and not tensor[0].v1.rank:
+            ctypes.string_at(0)
+        super().tensor_create_graph_tensor(graph, tensor)
+
+
+@faulty_backend(
+    "scalar-closes-its-context",
+    "A context in which a tensor of rank 0 was refused finalises no graph.",
+    "PRE-14",
+)
+class _ClosesContexts(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.spoilt: set[int] = set()
+        super().__init__(personality)
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if tensor and graph in self.graphs and not tensor[0].v1.rank:
+            self.spoilt.add(id(self.graphs[graph].context))
+            raise QnnError(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
+        super().tensor_create_graph_tensor(graph, tensor)
+
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        if graph in self.graphs and id(self.graphs[graph].context) in self.spoilt:
+            raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
+        super().graph_finalize(graph, profile, signal)
+
+
 @faulty_backend("validates-names-only", "validateOpConfig looks at the operator's name alone.", "PRE-13")
 class _ValidatesNames(ReferenceBackend):
     def backend_validate_op_config(self, backend: int | None, config: Any) -> None:

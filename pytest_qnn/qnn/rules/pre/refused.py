@@ -22,7 +22,7 @@ _MISTAKES: tuple[MendedMistake, ...] = get_args(MendedMistake)
 
 
 def _with_mistakes(facts: MemoryFacts) -> Cases:
-    """One to three graphs in one or two contexts, each as it is, and then with one to three mistakes.
+    """One to three graphs in one or two contexts, each as it is, and then with two to five mistakes.
 
     Some have weights, or a NATIVE tensor before the output. What is composed with mistakes is executed twice.
     """
@@ -34,7 +34,7 @@ def _with_mistakes(facts: MemoryFacts) -> Cases:
             name = scene.prepare(tape.pick(contexts), tape)
             if not name:
                 return
-            count = 1 + tape.below(3)
+            count = 2 + tape.below(4)
             mistakes = tuple(_MISTAKES[(at + k) % len(_MISTAKES)] for k in range(count))
             at += count
             again = _again(scene, name, mistakes, tape)
@@ -47,7 +47,7 @@ def _with_mistakes(facts: MemoryFacts) -> Cases:
 def _again(scene: Scene, name: str, mistakes: tuple[MendedMistake, ...], tape: Tape) -> str:
     """Vary the last graph, and compose another like it with the mistakes: its name."""
     made = scene.graphs[name]
-    kind = tape.below(4)
+    kind = tape.below(3)
     changed = msgspec.structs.replace(
         made, weights=9 if kind == 1 and arity(made.op) == 2 else None, relay=kind == 2
     )

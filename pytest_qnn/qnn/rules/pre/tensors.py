@@ -28,6 +28,8 @@ _OF_SCALE: dict[Mistake, str] = {
     "scale-nan": "the scale is not a number",
 }
 _RULED_OUT = _OF_SHAPE | _OF_SCALE
+_SCALAR: Mistake = "rank-zero"
+"""Dimensions beside rank 0, of which any answer is in order."""
 _QUANTISED = "UFIXED_POINT_8"
 _SHAPE = (1, 2, 2, 2)
 """That of the tensors with which QnnBackend_validateOpConfig was asked."""
@@ -43,7 +45,7 @@ def _ruled_out(facts: MemoryFacts) -> Cases:
         contexts = [scene.context() for _ in range(1 + tape.chance(4))]
         operators = scene.operators or ((),)
         quantised = [operator for operator in operators if not operator or operator[1] == _QUANTISED]
-        mistakes: list[Mistake] = [*_OF_SHAPE, *(_OF_SCALE if quantised else ())]
+        mistakes: list[Mistake] = [*_OF_SHAPE, *(_OF_SCALE if quantised else ()), _SCALAR]
         first = tape.below(len(mistakes))
         for mistake in (*mistakes[first:], *mistakes[:first]):
             operator = tape.pick(quantised if mistake in _OF_SCALE else operators)
@@ -71,7 +73,8 @@ def pre_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
     Left open are a dimension of 0 in version 1, of which the header does not say that there is none, and a
     scale that is infinite. So are dimensions beside rank 0: the header forbids the client to pass them, and a
-    backend that does not look at them has a scalar like any other.
+    backend that does not look at them has a scalar like any other. Of such a tensor only this is asked: the
+    call returns, and the context goes on.
     """
     require_composition(trace)
     require_contexts(case, trace)

@@ -13,6 +13,7 @@ from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.tflite.reference import delegate
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.dynamic import DynamicDelegate
 from pytest_qnn.tflite.trace import ScriptTrace
 
 _VECTOR = 64
@@ -54,6 +55,41 @@ class _ReadsBefore(ReferenceDelegate):
         if values is not None and values.size > 8:
             ctypes.string_at(view.tensor(context, index).data - values.itemsize, values.itemsize)
         return values
+
+
+@faulty_delegate("reads-one-behind", "Reads the element behind its inputs.", "MEM-17")
+class _ReadsOneBehind(ReferenceDelegate):
+    """Looks at the element behind the last one, as a loop does that loads the next operand ahead."""
+
+    def read_input(self, context: int, index: int) -> Values | None:
+        values = super().read_input(context, index)
+        if values is not None and view.tensor(context, index).allocation_type != layouts.ALLOCATION_MMAP_RO:
+            ctypes.string_at(view.tensor(context, index).data + values.nbytes, values.itemsize)
+        return values
+
+
+@faulty_delegate("reads-constants-on", "Reads constants in vectors of 16 bytes, the last one too.", "MEM-17")
+class _ReadsConstantsOn(ReferenceDelegate):
+    """Reads whole vectors of constants."""
+
+    def read_input(self, context: int, index: int) -> Values | None:
+        values = super().read_input(context, index)
+        constant = (
+            values is not None and view.tensor(context, index).allocation_type == layouts.ALLOCATION_MMAP_RO
+        )
+        if values is not None and constant:
+            ctypes.string_at(view.tensor(context, index).data, -(-values.nbytes // 16) * 16)
+        return values
+
+
+@faulty_delegate("reads-outputs-on", "Looks behind outputs of an odd number of elements.", "MEM-17")
+class _ReadsOutputsOn(ReferenceDelegate):
+    """Stores pairs of elements, and reads what the last pair must leave as it is."""
+
+    def write_output(self, context: int, index: int, value: Values) -> None:
+        super().write_output(context, index, value)
+        if value.size % 2:
+            ctypes.string_at(view.tensor(context, index).data + value.nbytes, value.itemsize)
 
 
 @faulty_delegate("arena-only", "Writes no output that is a custom allocation.", "MEM-04")
@@ -143,6 +179,52 @@ class _WritesEmpty(ReferenceDelegate):
     def write_output(self, context: int, index: int, value: Values) -> None:
         peek.array(view.tensor(context, index).data, value.dtype, (1,))[0] = 0
         super().write_output(context, index, value)
+
+
+@faulty_delegate(
+    "empty-is-one", "A result without elements has one in place of each dimension of 0.", "MEM-09"
+)
+class _EmptyIsOne(DynamicDelegate):
+    """Reserves an element at least, as a device's allocator may ask for, and says so."""
+
+    def resize(self, context: int, index: int, shape: tuple[int, ...]) -> None:
+        super().resize(context, index, tuple(max(1, each) for each in shape))
+
+    def write_output(self, context: int, index: int, value: Values) -> None:
+        if value.size:
+            super().write_output(context, index, value)
+
+
+@faulty_delegate(
+    "empty-for-good", "Does nothing more for nodes that have met tensors without elements.", "MEM-09"
+)
+class _EmptyForGood(ReferenceDelegate):
+    """Remembers it by interpreter and nodes: the runtime may make the kernel anew."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._idle: set[tuple[int, tuple[int, ...]]] = set()
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        key = context, kernel.nodes
+        if any(index >= 0 and not view.tensor(context, index).bytes for index in kernel.inputs):
+            self._idle.add(key)
+        return layouts.OK if key in self._idle else super().kernel_invoke(context, kernel)
+
+
+@faulty_delegate("empty-counts-once", "Plans no more elements than tensors had when they had none.", "MEM-09")
+class _EmptyCountsOnce(ReferenceDelegate):
+    """Writes no output that had no elements when a kernel was last invoked."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._sizes: dict[tuple[int, int], int] = {}
+
+    def write_output(self, context: int, index: int, value: Values) -> None:
+        before = self._sizes.get((context, index), value.size)
+        self._sizes[context, index] = value.size
+        if before:
+            super().write_output(context, index, value)
 
 
 @faulty_delegate("fills-inside", "Writes tensors inside its partitions.", "MEM-10")

@@ -117,6 +117,11 @@ def _run(choice: bytes) -> Steps:
     return (*apply, SetInputs("i0"), Poison("i0"), Invoke("i0"), Read("i0"))
 
 
+def _run_of(name: str, choice: bytes) -> Steps:
+    """The same of another interpreter."""
+    return tuple(msgspec.structs.replace(step, interpreter=name) for step in _run(choice))
+
+
 def _target(facts: DelegateFacts, claim: tuple[int, ...], choice: int) -> MakeDelegate:
     """One delegate of the target. It takes what it supports or, if steerable, every second time the claim."""
     position = (choice >> 1) % max(1, len(facts.delegates))
@@ -196,6 +201,60 @@ def stays_inside(case: ScriptCase, trace: ScriptTrace) -> Examined:
     for touch, kernel in scripts.by_target(trace, "outside"):
         scripts.accuse(case, trace, touch, kernel, "no byte touched but those of the tensors' data")
     return Examined(scripts.target_invokes(trace) if _placed(case, trace) else 0, "guarded invokes")
+
+
+def ending_at_a_page(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Each graph twice: tensors that end 16 bytes before a page that must not be touched, then right there.
+
+    They are inputs, outputs and constants, or else all.
+    """
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        inner = range(len(graph.tensors)) if choice[0] & 64 else _border(graph)
+        chosen = sorted({*inner, *_constants(graph)})
+        steps: Steps = (_target(facts, claims[0], choice[1]),)
+        for name, tail in (("i0", 16), ("i1", 0)):
+            places = (
+                Place(name, tensor, guard="flush", skip_alignment_check=True, seed=tensor, tail=tail)
+                for tensor in chosen
+            )
+            steps = (*steps, Open(name), *places, *_run_of(name, choice))
+        return _script(graph, steps)
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, max_nodes=3)
+
+
+@rule(
+    "MEM-17",
+    Level.SHOULD,
+    "A kernel reads nothing behind the data of its tensors.",
+    source=f"tflite/core/c/common.h, TfLiteTensor.data and bytes; {_HEADER}: a buffer has the tensor's bytes",
+    subject="delegate",
+    cases=ending_at_a_page,
+    weight=0.5,
+)
+def reads_nothing_behind(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at reads right behind placed tensors; what reads or writes elsewhere beside them is MEM-03's.
+
+    A read of more than 16 bytes behind the data is MEM-03's too: who makes one in the first interpreter is
+    not judged in the second.
+    """
+    scripts.need_work(case, trace)
+    if any(touch.interpreter == "i0" for touch, _ in scripts.by_target(trace, "outside")):
+        return Examined(0, "guarded invokes")
+    spared = _placed_tensors(case, trace, "i0") if scripts.target_invokes(trace) else set()
+    for touch, kernel in scripts.by_target(trace, "outside"):
+        if touch.access != "write" and touch.offset >= touch.size and touch.tensor in spared:
+            scripts.accuse(case, trace, touch, kernel, "no byte read behind the tensors' data")
+    tight = _placed_tensors(case, trace, "i1") & spared
+    return Examined(scripts.target_invokes(trace, "i1") if tight else 0, "guarded invokes")
+
+
+def _placed_tensors(case: ScriptCase, trace: ScriptTrace, name: str) -> set[int]:
+    """Those of one interpreter in memory of the client's."""
+    steps = scripts.numbered(case, trace)
+    return {s.tensor for _, s, seen in steps if isinstance(s, Place) and s.interpreter == name and seen.ok}
 
 
 def placed(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
@@ -540,7 +599,9 @@ def _chain(ops: Sequence[Op], shape: tuple[int, ...]) -> Graph:
 
 
 def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """A chain of element-wise operators whose input is resized to none, before or after the delegate.
+    """A chain of element-wise operators whose input is resized to none, and back again.
+
+    It is resized before or after the delegate is applied.
 
     In every second case it was at work before, with elements.
     """
@@ -563,7 +624,8 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         using: Steps = (Allocate("i0"), SetInputs("i0"), Invoke("i0"), Read("i0"))
         if data[1] & 64:
             order = (Apply("i0", "d0"), *using[:-1], resize)
-        return _script(graph, (*opening, *order, *places, *using))
+        again: Steps = (Resize("i0", 0, shape), *places, *using[:2], Poison("i0"), *using[2:])
+        return _script(graph, (*opening, *order, *places, *using, *again))
 
     return decoded(6, decode)
 
@@ -571,7 +633,8 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-09",
     Level.SHOULD,
-    "Tensors without elements, whose data may be NULL, give results without elements, or an error.",
+    "Tensors without elements, whose data may be NULL, give results without elements, or an error; resized "
+    "back, the same interpreter gives right results.",
     source=f"{_COMMON}, TfLiteTensor.bytes; docs/how-to/custom-allocations.md",
     subject="delegate",
     cases=empty,
@@ -579,10 +642,14 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     weight=0.5,
 )
 def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at the shape of the outputs; XNNPACK on tflite-runtime 2.14 fails cleanly, which is accepted."""
+    """Looks at the shape of the outputs; XNNPACK on tflite-runtime 2.14 fails cleanly, which is accepted.
+
+    What follows such an error is not looked at.
+    """
     scripts.need_trace(trace)
     for _, step, seen in scripts.numbered(case, trace):
-        if isinstance(step, Read) and seen.ok and seen.cpu and seen.outputs != seen.cpu:
+        without = all(0 in array.shape for array in seen.cpu)
+        if isinstance(step, Read) and seen.ok and seen.cpu and without and seen.outputs != seen.cpu:
             shapes = [output.shape for output in seen.outputs]
             raise Violation(f"outputs of shape {[array.shape for array in seen.cpu]}", f"shapes {shapes}")
     for touch, kernel in scripts.by_target(trace, "outside"):
@@ -591,7 +658,18 @@ def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     made = sum(found.applied[kernel.application].is_target for kernel in found.kernels) if found else 0
     if not made:
         raise Unsupported("the delegate leaves nodes of tensors without elements to the CPU", final=False)
+    if _is_back(case, trace):
+        _right_numbers(case, trace)
     return Examined(made, "kernels with empty tensors")
+
+
+def _is_back(case: ScriptCase, trace: ScriptTrace) -> bool:
+    """Whether every call with tensors without elements succeeded, and elements came after them."""
+    steps = list(scripts.numbered(case, trace))
+    resizes = [at for at, (_, step, _) in enumerate(steps) if isinstance(step, Resize)]
+    if len(resizes) < 2:  # there and back
+        return False
+    return all(seen.ok for _, _, seen in steps[: resizes[-1]])
 
 
 def unallocated(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
