@@ -68,6 +68,7 @@ XNNPACK = {
     "absent_operand": {"tflite_runtime": 0, "ai_edge_litert": 1},
     "conv_same": {"tflite_runtime": 1, "ai_edge_litert": 0},
     "few_elements": {"tflite_runtime": 0, "ai_edge_litert": 1},
+    "last_constant": {"tflite_runtime": 1, "ai_edge_litert": 1},
     "one_slope": {"tflite_runtime": 1, "ai_edge_litert": 0},
     "rank_7_and_8": {"tflite_runtime": 0, "ai_edge_litert": 1},
     "short_bias": {"tflite_runtime": 0, "ai_edge_litert": 1},

@@ -1,4 +1,6 @@
-/* The library's operator new, as long as g_guarded says so: a block of 8 KiB or more begins behind a page that must not be
+/* Pages that must not be touched.
+ *
+ * The library's operator new, as long as g_guarded says so: a block of 8 KiB or more begins behind a page that must not be
  * touched. The array of a graph's tensors is one (of 128 tensors at first), so that a read of tensors[-1] ends the
  * process whatever the memory before it holds. Needs `gcc -rdynamic`.
  */
@@ -10,7 +12,15 @@
 
 enum { kPage = 4096, kLarge = 8192 };
 
-static int g_guarded;
+static int g_guarded, g_last;
+
+/* The same bytes, behind whose last page is one that must not be touched. Whole pages have an alignment that will do. */
+static void* at_the_end(const void* content, size_t size) {
+  if (size % kPage) cannot("the model does not end where a page does");
+  char* made = mmap(NULL, size + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made == MAP_FAILED || mprotect(made + size, kPage, PROT_NONE)) cannot("no pages");
+  return memcpy(made, content, size);
+}
 
 void* _Znwm(size_t size) {
   if (g_guarded && size >= kLarge) {

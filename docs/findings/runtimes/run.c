@@ -3,6 +3,7 @@
  *   gcc -rdynamic -o run run.c -ldl
  *   ./run LIBRARY MODEL                 with XNNPACK the same as without it
  *   ./run LIBRARY MODEL guarded         the same, and nothing is touched before the library's larger blocks of memory
+ *   ./run LIBRARY MODEL last            the same, and nothing is touched behind the model, which ends where a page does
  *   ./run LIBRARY MODEL refused         refused with XNNPACK and without it
  *   ./run LIBRARY MODEL cpu NUMBER...   without XNNPACK these first numbers, or a refusal
  *   ./run LIBRARY MODEL cpu             the same: no numbers, or a refusal
@@ -43,6 +44,7 @@ static Told told(const char* library, const char* model, int with_xnnpack) {
     close(ends[0]);
     size_t size;
     void* content = read_all(model, &size);
+    if (g_last) content = at_the_end(content, size);
     void* handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
     if (!handle) cannot("%s", dlerror());
     g_said = ends[1];
@@ -97,6 +99,7 @@ int main(int count, char** words) {
   if (count < 3) cannot("two words are needed, LIBRARY and MODEL");
   const char* way = count > 3 ? words[3] : "";
   g_guarded = !strcmp(way, "guarded");
+  g_last = !strcmp(way, "last");
   g_reference = !strcmp(way, "reference");
   int has_numbers = g_reference || !strcmp(way, "cpu") || !strcmp(way, "again");
   g_must_run = has_numbers || !strcmp(way, "lives");

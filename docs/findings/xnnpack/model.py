@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
+import mmap
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ except ImportError as missing:
     print(f"cannot run: {missing}")
     sys.exit(2)
 
+PAGE = mmap.PAGESIZE
 Node = tuple[int, str, dict[str, Any], list[int], list[int]]
 """Builtin operator, its options (a name of BuiltinOptions and the members' values), inputs, outputs."""
 
@@ -45,10 +49,16 @@ def model(tensors: list[Any], nodes: list[Node], inputs: list[int], outputs: lis
             made.buffers.append(schema.BufferT())
             made.buffers[-1].data = np.frombuffer(each.data.tobytes(), np.uint8)
     graph.tensors, graph.inputs, graph.outputs = tensors, inputs, outputs
-    graph.operators = [_operator(made, node) for node in nodes]
+    graph.operators = operators(made, nodes)
     builder = flatbuffers.Builder(1024)
     builder.Finish(made.Pack(builder), b"TFL3")
     return bytes(builder.Output())
+
+
+def operators(made: Any, nodes: list[Node]) -> list[Any]:
+    """The nodes, whose codes are entered into the model."""
+    made.operatorCodes = made.operatorCodes or []
+    return [_operator(made, node) for node in nodes]
 
 
 def _operator(made: Any, node: Node) -> Any:
@@ -73,6 +83,7 @@ def computed(
     at_once: bool = False,
     again: bool = False,
     reference: bool = False,
+    last: bool = False,
 ) -> Any:
     """The first output for inputs 0, 1, 2, ..., with or without the runtime's default delegate.
 
@@ -80,6 +91,8 @@ def computed(
 
     ``at_once``: XNNPACK is applied as an application in C does it, before tensors are allocated, where this
     runtime exports its functions; as the default delegate it is applied while they are.
+
+    ``last``: of a file, behind whose last page is one that nobody may touch.
     """
     module = importlib.import_module(f"{runtime}.interpreter")
     resolver = module.OpResolverType
@@ -87,7 +100,15 @@ def computed(
     is_default = xnnpack and delegate is None
     alone = resolver.BUILTIN_REF if reference else resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     kind = resolver.AUTO if is_default else alone
-    interpreter = module.Interpreter(model_content=content, experimental_op_resolver_type=kind)
+    if last:
+        with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
+            file.write(content)
+            file.flush()
+            _leave_room(len(content))
+            interpreter = module.Interpreter(model_path=file.name, experimental_op_resolver_type=kind)
+            _demand_nothing_behind(file.name)
+    else:
+        interpreter = module.Interpreter(model_content=content, experimental_op_resolver_type=kind)
     if delegate is not None:
         interpreter._interpreter.ModifyGraphWithDelegate(delegate)
     interpreter.allocate_tensors()
@@ -97,6 +118,26 @@ def computed(
             interpreter.set_tensor(each["index"], values.reshape(each["shape"]))
         interpreter.invoke()
     return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
+def _leave_room(size: int) -> None:
+    """Unmap so many bytes below a page that nobody may touch: the system maps there what fits."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3],
+    )
+    libc.mmap.argtypes += [ctypes.c_long]
+    begin = libc.mmap(None, size + PAGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    libc.munmap(ctypes.c_void_p(begin), ctypes.c_size_t(size))
+
+
+def _demand_nothing_behind(path: str) -> None:
+    mappings = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    for this, behind in itertools.pairwise(mappings):
+        if this[-1] == path and this[0].split("-")[1] == behind[0].split("-")[0] and behind[1] != "---p":
+            print("cannot run: another mapping is behind the file")
+            sys.exit(2)
 
 
 def _delegate(runtime: str) -> int | None:
@@ -118,7 +159,7 @@ def _delegate(runtime: str) -> int | None:
     return made
 
 
-def answer(runtime: str, case: str, content: bytes, *, at_once: bool = False) -> str:
+def answer(runtime: str, case: str, content: bytes, *, at_once: bool = False, last: bool = False) -> str:
     """What two processes say: of the model without XNNPACK, and with it; empty where they agree.
 
     They say the shape of the result and its first numbers. Where the CPU has no such kernel, and says so, the
@@ -128,7 +169,7 @@ def answer(runtime: str, case: str, content: bytes, *, at_once: bool = False) ->
     for xnnpack in (False, True):
         code = (
             "import sys, model; values = model.computed(sys.stdin.buffer.read(), "
-            f"{runtime!r}, xnnpack={xnnpack}, at_once={at_once}); "
+            f"{runtime!r}, xnnpack={xnnpack}, at_once={at_once}, last={last}); "
             "print(list(values.shape), values.ravel()[:8].tolist())"
         )
         done = subprocess.run(
@@ -167,5 +208,8 @@ def end(runtime: str, cases: dict[str, bytes], *, at_once: bool = False, way: st
     if runtime == "--write":
         write(Path(sys.argv[2]), cases, way)
         return
-    wrong = [case for case, content in cases.items() if answer(runtime, case, content, at_once=at_once)]
+    last = way == "last"
+    wrong = [
+        case for case, content in cases.items() if answer(runtime, case, content, at_once=at_once, last=last)
+    ]
     sys.exit(1 if wrong else 0)
