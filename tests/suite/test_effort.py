@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fast_run import later
+from msgspec.structs import replace
 
 from pytest_qnn import effort
 from pytest_qnn.core.profile import PROFILES
@@ -28,7 +29,7 @@ def kill(name: str, rule: str, *counts: int | None, place: str = "tflite_runtime
 
 
 def test_the_plan_was_made_again_since_a_rule_a_strategy_or_a_mutant_changed() -> None:
-    changed = planning.stale(PLAN) + planning.gone(PLAN)
+    changed = planning.stale(PLAN) + planning.unconfirmed(PLAN) + planning.gone(PLAN)
     assert not changed, (
         f"{', '.join(changed)}: "
         "run python -m pytest_qnn.mutants --jobs 2 --stale --update docs/measured/mutants.md"
@@ -143,6 +144,24 @@ def test_single_rows_of_table_and_plan_are_updated(tmp_path: Path) -> None:
     assert main(["--stale", "--update", str(document), "--plan", str(plan)]) == 0
     assert effort.read(plan)["PART-01"].pairs["claims-twice"] == PLAN["PART-01"].pairs["claims-twice"]
     assert len(document.read_text().splitlines()) == rows
+
+
+@pytest.mark.parametrize(("counts", "lines"), [((1,) * 5, 2), ((2,) * 5, 4)])
+def test_where_controls_changed_the_first_seed_confirms_the_others_or_all_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], counts: tuple[int, ...], lines: int
+) -> None:
+    document, plan = tmp_path / "mutants.md", tmp_path / "effort.json"
+    shutil.copy(ROOT / "docs" / "measured" / "mutants.md", document)
+    known = PLAN["PART-01"].pairs["claims-twice"]
+    changed = replace(known, counts=counts, controls="old")
+    pairs = dict(PLAN["PART-01"].pairs) | {"claims-twice": changed}
+    plan.write_text(planning.text(PLAN | {"PART-01": planning.planned(pairs)}))
+    assert planning.stale(effort.read(plan)) == []
+    assert planning.unconfirmed(effort.read(plan)) == ["claims-twice/PART-01"]
+    assert main(["--stale", "--update", str(document), "--plan", str(plan)]) == 0
+    assert effort.read(plan)["PART-01"].pairs["claims-twice"] == known
+    # One line for each runtime; once more where a seed did not confirm the numbers.
+    assert capsys.readouterr().err.count("claims-twice/PART-01") == lines
 
 
 def test_nothing_is_measured_where_nothing_is_stale(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ class Placed(schema.BufferT):
 def model(tensors: list[Any], nodes: list[Any], constants: list[Any]) -> bytes:
     """A file of whole pages that ends with the first of ``constants``.
 
-    Constants are tensors 0, 1, ...; the next is the input, the last the output. A builder writes from the end: what is made first comes last. Zeros in front make the pages whole.
+    Constants are tensors 0, 1, ...; the next is the input, the last the output. A builder writes from the
+    end: what is made first comes last. Zeros in front make the pages whole.
     """
 
     def built(zeros: int) -> bytes:

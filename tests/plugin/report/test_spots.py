@@ -54,6 +54,15 @@ def test_what_dies_elsewhere_has_a_line_and_those_that_die_there_too_stand_on_it
     ]
 
 
+def test_a_call_without_operators_is_told_by_its_name() -> None:
+    one, other = (
+        replace(died("", 64), fingerprint=Fingerprint(call=f"QnnGraph_create {argument}", signal="SIGABRT"))
+        for argument in ("graphName", "graphHandle")
+    )
+    (line,) = failure.further(verdict(one, other))
+    assert line.endswith("in all: QnnGraph_create graphHandle (case-2.json)")
+
+
 def test_another_signal_there_is_another_finding() -> None:
     found = verdict(died("ADD", 64), died("SUB", 64, signal="SIGSEGV"))
     assert len(failure.further(found)) == 1

@@ -187,6 +187,17 @@ def test_a_touch_names_tensor_offset_and_kernel(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("tail", "offsets"), [(16, []), (0, [60])])
+def test_a_read_of_one_element_more_is_seen_where_no_byte_is_to_spare(
+    tail: int, offsets: list[int], runtime: str
+) -> None:
+    place = Place("i0", 0, guard="flush", skip_alignment_check=True, tail=tail)
+    trace = _run("mutant:reads-one-behind", runtime, *START, place, *USE)
+    assert [touch.offset for touch in trace.touches] == offsets
+    assert {touch.access for touch in trace.touches} <= {"read"}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_changed_constant_is_found_without_being_placed(runtime: str) -> None:
     trace = _run("mutant:rounds-constants", runtime, *START, *USE)
     (touch,) = trace.touches
