@@ -84,7 +84,7 @@ def _changed_sources(file: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[
         ]
 
     monkeypatch.setattr(proof, "measured", measured)
-    monkeypatch.setattr(proof, "pair_digest", lambda rule, mutant: f"{rule}/{mutant.name}, now")
+    monkeypatch.setattr(proof, "pair_digest", lambda rule, mutant, **_: f"{rule}/{mutant.name}, now")
     proof.run(file, tasks(100))
     return done
 

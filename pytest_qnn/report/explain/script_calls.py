@@ -64,6 +64,7 @@ TOLD: Mapping[type, Told] = {
             "readonly": lambda _: "writes to it are noticed",
             "skip_alignment_check": lambda _: "the check of its alignment is switched off",
             "seed": "contents of seed {}",
+            "tail": "{} bytes behind it may be read",
         },
     ),
     script.Unallocate: Told(
