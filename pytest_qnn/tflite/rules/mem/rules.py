@@ -222,7 +222,7 @@ def ending_at_a_page(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         return _script(graph, steps)
 
     need_claims(facts)
-    return _scripts(mixed_kinds(facts), make, max_nodes=3)
+    return _scripts(mixed_kinds(facts), make, max_nodes=6)
 
 
 @rule(
