@@ -172,9 +172,14 @@ class Standing(msgspec.Struct):
 
 
 def standing(results: Iterable[Judged], before: Mapping[str, Rules]) -> dict[Key, Standing]:
-    """By key, of the results that say which rules they are of."""
+    """By key, of the results that say which rules they are of.
+
+    What was judged beside busy loops was judged: the same cases are carried out, at another pace. So such a
+    result counts for the key without loops as well, and none without loops for one with them.
+    """
     found: dict[Key, Standing] = {}
     for each in results:
-        if each.digests in before:
-            found.setdefault(each.key, Standing()).add(each, before[each.digests])
+        *what, _ = each.key
+        for key in dict.fromkeys((each.key, (*what, 0))) if each.digests in before else ():
+            found.setdefault(key, Standing()).add(each, before[each.digests])
     return found

@@ -48,6 +48,16 @@ def test_only_what_has_changed_since_and_what_is_new_is_left() -> None:
     assert standing.stale(BEFORE) == ["REG-02"]
 
 
+def test_what_was_judged_beside_loops_counts_without_them_too_and_not_the_other_way_round() -> None:
+    loaded = msgspec.structs.replace(ALL, load=4)
+    found = results.standing([loaded], TABLES)
+    assert {key: each.stale(BEFORE) for key, each in found.items()} == {ALL.key: [], loaded.key: []}
+    assert results.standing([ALL], TABLES).keys() == {ALL.key}
+    later = results.standing([ALL, msgspec.structs.replace(AGAIN, load=4)], TABLES)
+    assert later[ALL.key].stale(NOW) == []
+    assert later[loaded.key].stale(NOW) == ["REG-01", "REG-03"]
+
+
 def test_of_each_rule_the_last_that_it_said_counts() -> None:
     standing = results.standing([ALL, AGAIN], TABLES)[ALL.key]
     found = standing.judged(ALL.key, NOW)
