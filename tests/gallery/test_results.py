@@ -11,7 +11,7 @@ import pytest
 from benchmarks.gallery import document, results
 from benchmarks.gallery.results import Judged, Red, Rules
 from pytest_qnn.mutants import digests, table
-from pytest_qnn.mutants.digests import pair_digest, rule_digest
+from pytest_qnn.mutants.digests import controls_digest, pair_digest, rule_digest
 
 BEFORE = Rules("before", {"REG-01": "a", "REG-02": "a", "REG-03": "a"})
 NOW = Rules("now", {"REG-01": "a", "REG-02": "b", "REG-04": "a"})
@@ -55,7 +55,7 @@ def test_what_was_judged_beside_loops_counts_without_them_too_and_not_the_other_
     assert results.standing([ALL], TABLES).keys() == {ALL.key}
     later = results.standing([ALL, msgspec.structs.replace(AGAIN, load=4)], TABLES)
     assert later[ALL.key].stale(NOW) == []
-    assert later[loaded.key].stale(NOW) == ["REG-01", "REG-03"]
+    assert later[loaded.key].stale(NOW) == ["REG-01"]
 
 
 def test_of_each_rule_the_last_that_it_said_counts() -> None:
@@ -112,14 +112,22 @@ def test_a_rules_digest_is_its_own_and_follows_no_control() -> None:
     assert results.rules_of("qnn").digests["REG-01"] == found[0]
 
 
-def test_controls_change_no_rules_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controls_change_no_rules_digest_and_no_pairs_and_have_one_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Only a failure meets them, and what obeys the documents has none."""
-    before, pair = rule_digest("REG-01"), pair_digest("REG-01", table()["reg-null-handle"])
+    mutant = table()["reg-null-handle"]
+    before, pair = rule_digest("REG-01"), pair_digest("REG-01", mutant)
+    both, alone = pair_digest("REG-01", mutant, controls=True), controls_digest("qnn")
     monkeypatch.setattr(digests, "_CONTROLS", {"qnn": "qnn.controls.left", "tflite": "tflite.controls"})
-    digests._reached.cache_clear()
+    for each in (digests._reached, digests.controls_digest):
+        each.cache_clear()
     try:
         assert rule_digest("REG-01") == before
-        assert pair_digest("REG-01", table()["reg-null-handle"]) != pair
+        assert pair_digest("REG-01", mutant) == pair
+        assert pair_digest("REG-01", mutant, controls=True) != both
+        assert controls_digest("qnn") != alone
     finally:
         monkeypatch.undo()
-        digests._reached.cache_clear()
+        for each in (digests._reached, digests.controls_digest):
+            each.cache_clear()
