@@ -308,6 +308,8 @@ class CallbackCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, ta
     """Of `Repeat` and `Parallel`."""
 
     by_kind: dict[EventKind, int] = {}
+    failed: tuple[int, ...] = ()
+    """Applications of which a callback failed, in any round."""
 
 
 class MeasureCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="measure"):

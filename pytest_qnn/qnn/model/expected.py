@@ -274,7 +274,7 @@ def execute_faults(step: Execute, graph: Graph, notes: set[AnyNote]) -> tuple[Fa
                 notes.add(Note.DATA_SIZE)
             continue
         if binding.mem_type not in (None, TensorMemType.RAW):
-            faults[Fault.MEM_TYPE] = _TENSOR
+            faults[Fault.MEM_TYPE] = _LOOSE
             unspecified = unspecified or binding.mem_type in (
                 TensorMemType.MEMHANDLE,
                 TensorMemType.RETRIEVE_RAW,

@@ -317,6 +317,11 @@ class Session:
         return self._handles.get("backendCreate")
 
     @property
+    def log(self) -> int | None:
+        """The log's handle, None where the backend has no logs, or the session wants none."""
+        return self._handles.get("logCreate")
+
+    @property
     def device(self) -> int | None:
         """The device's handle, None where the backend has no devices."""
         return self._handles.get("deviceCreate")

@@ -6,12 +6,20 @@ import ctypes
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.abi import layouts, peek
-from pytest_qnn.tflite.trace import BufferCall, BufferCallKind, BufferFunctions, EventKind, Handled
+from pytest_qnn.tflite.trace import (
+    BufferCall,
+    BufferCallKind,
+    BufferFunctions,
+    CallbackCounts,
+    Event,
+    EventKind,
+    Handled,
+)
 
 if TYPE_CHECKING:
     from pytest_qnn.tflite.observe.spy import Session
@@ -159,6 +167,28 @@ _keep: Final = (
 _HOOKS: Final = tuple(ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _keep)
 
 
+class CallbackTally:
+    """How often each callback was called while steps were repeated, and in whose applications one failed."""
+
+    def __init__(self) -> None:
+        self._by_kind: Counter[EventKind] = Counter()
+        self._failed: set[int] = set()
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Callbacks that were made since."""
+        self._by_kind.update(event.kind for event in events)
+        self._failed |= {event.application for event in events if event.status}
+
+    def join(self, other: CallbackTally) -> None:
+        """Those of another thread."""
+        self._by_kind.update(other._by_kind)
+        self._failed |= other._failed
+
+    def seen(self) -> CallbackCounts:
+        """As a trace has them."""
+        return CallbackCounts(dict(self._by_kind), tuple(sorted(self._failed)))
+
+
 class Where(threading.local):
     """What the running thread is at."""
 
@@ -168,7 +198,7 @@ class Where(threading.local):
     """Which time of a Repeat."""
     middle = False
     """This time of the Repeat is neither the first nor the last."""
-    counts: Counter[EventKind] | None = None
-    """Callbacks by kind, while a Repeat counts them."""
+    counts: CallbackTally | None = None
+    """Callbacks, while a Repeat counts them."""
     alone: frozenset[str] | None = None
     """In a Parallel: interpreters that other branches use."""

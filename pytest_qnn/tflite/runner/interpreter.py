@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,14 +12,14 @@ from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.guard_pages import Guarded
-from pytest_qnn.tflite.observe.handles import Handles
+from pytest_qnn.tflite.observe.handles import CallbackTally, Handles
 from pytest_qnn.tflite.observe.profiler import Profiler
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.baseline import Shapes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runtime.runtime import RAISED
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
-from pytest_qnn.tflite.trace import Applied, EventKind, InterpreterSeen, PlanNode
+from pytest_qnn.tflite.trace import Applied, InterpreterSeen, PlanNode
 
 Action = Callable[[], object]
 THROWN = MemoryError.__name__
@@ -157,14 +156,12 @@ class LiveInterpreter:
         self.unallocated.clear()
         self.own.clear()
 
-    def attribute_events(
-        self, step: int, round_: int, counts: Counter[EventKind] | None, *, keep: bool
-    ) -> None:
+    def attribute_events(self, step: int, round_: int, counts: CallbackTally | None, *, keep: bool) -> None:
         """Put the callbacks and the plan down to a step."""
         session = self.session
         known = len(self._event_steps)
         if counts is not None:
-            counts.update(event.kind for event in session.events[known:])
+            counts.add(session.events[known:])
         if not keep:
             # Memory that is counted would find what is kept here instead.
             del session.events[known:]

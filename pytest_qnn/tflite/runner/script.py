@@ -9,7 +9,6 @@ import functools
 import gc
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -39,6 +38,7 @@ from pytest_qnn.tflite.cases.script import (
     flat,
 )
 from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.observe.handles import CallbackTally
 from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, samples, tensor_memory
 from pytest_qnn.tflite.runner.delegate_steps import refusing
@@ -46,7 +46,7 @@ from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.history import Past
 from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, Skip, World
 from pytest_qnn.tflite.runtime.runtime import Runtime
-from pytest_qnn.tflite.trace import CallbackCounts, EventKind, MeasureCounts, ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import MeasureCounts, ScriptSeen, ScriptTrace
 
 _PATIENCE = 60.0
 """Seconds that a branch waits for the others to begin."""
@@ -160,7 +160,7 @@ def numbered(steps: Iterable[AnyScriptStep], first: int) -> list[tuple[int, AnyS
 def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
     where = world.where
     outer = where.counts
-    counts: Counter[EventKind] = Counter()
+    counts = CallbackTally()
     where.counts = counts
     world.longest = max(world.longest, step.times)
     world.shortest = min(world.shortest or step.times, step.times)
@@ -171,18 +171,18 @@ def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
             perform(world, inner, inside)
     where.round, where.middle, where.counts = 0, False, outer
     where.number = number
-    return ScriptSeen(counts=CallbackCounts(dict(counts)))
+    return ScriptSeen(counts=counts.seen())
 
 
 def _parallel(world: World, number: int, step: Parallel) -> ScriptSeen:
     barrier = threading.Barrier(len(step.branches))
     names = [frozenset(named(inner, "interpreter") for inner in flat(b)) - {""} for b in step.branches]
-    totals: Counter[EventKind] = Counter()
+    totals = CallbackTally()
     failures: list[BaseException] = []
 
     def run(branch: int, first: int) -> None:
         where = world.where
-        counts: Counter[EventKind] = Counter()
+        counts = CallbackTally()
         where.counts = counts
         where.alone = frozenset().union(*(other for at, other in enumerate(names) if at < branch))
         try:
@@ -192,7 +192,7 @@ def _parallel(world: World, number: int, step: Parallel) -> ScriptSeen:
         except BaseException as error:
             failures.append(error)
             barrier.abort()
-        totals.update(counts)
+        totals.join(counts)
 
     threads = []
     first = number + 1
@@ -205,7 +205,7 @@ def _parallel(world: World, number: int, step: Parallel) -> ScriptSeen:
         thread.join()
     if failures:
         raise failures[0]
-    return ScriptSeen(counts=CallbackCounts(dict(totals)))
+    return ScriptSeen(counts=totals.seen())
 
 
 def _measure(world: World, step: Measure) -> ScriptSeen:

@@ -179,6 +179,21 @@ class NullIsIllFormed(Odd):
 
 
 @odd(
+    "unknown-type-is-ill-formed",
+    "a memory type that there is not makes a tensor of an execute an ill-formed one (6000)",
+    source="QnnGraph.h, QnnGraph_execute: INVALID_ARGUMENT where the tensors are ill-formed",
+    seen="6000 and not 6004",
+    tried_by="EXE-13 EXE-12",
+)
+class UnknownTypeIsIllFormed(Odd):
+    def bind(self, graph: Any, tensor: Any, given: Any) -> Any:
+        if given.memType not in (TensorMemType.RAW, TensorMemType.MEMHANDLE):
+            self.meet()
+            raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT)
+        return super().bind(graph, tensor, given)
+
+
+@odd(
     "counts-in-the-weights",
     "behind the weights in their memory, of which it asks for a page more, it counts executes",
     source="seed 002, step 3: modifications are QNN's alone",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pytest_qnn.tflite.abi import layouts, peek, view
+from pytest_qnn.tflite.graph.graph import Node, Tensor
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
 from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, DynamicOutputs, PropagatedDelegate
@@ -220,3 +221,23 @@ class RangeOfShapes(DynamicDelegate):
     def free(self, kernel: Kernel) -> None:
         self.first.pop(id(kernel), None)
         super().free(kernel)
+
+
+@oddity(
+    "as-shapes-stand",
+    "allows dynamic tensors, and leaves nodes whose result has another shape now than its operands give it",
+    "seed 004, IsNodeSupportedByDelegate: what a delegate takes is its own choice; no document says which "
+    "shape a tensor has that the runtime has not prepared yet",
+    "it claims less when it is applied again after a resize, and others claim what it leaves",
+)
+class AsShapesStand(DynamicDelegate):
+    def supports(self, node: Node, tensors: Mapping[int, Tensor], constants: set[int]) -> bool:
+        if not super().supports(node, tensors, constants):
+            return False
+        operands = [tensors[index] for index in node.inputs if index >= 0]
+        try:
+            stands = self.shape_of(node, operands) == tensors[node.outputs[0]].shape
+        except ValueError:  # operands that do not match
+            stands = False
+        note(self, not stands)
+        return stands

@@ -98,6 +98,15 @@ def test_convolutions_are_learned_by_windows_that_lie_inside_the_image() -> None
         assert {claim.outcome for claim in target.facts.claims if claim.kind.op == "CONV_2D"} == {"claimed"}
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_who_claims_less_after_a_resize_is_not_blamed_for_another_delegate_that_fails_then(
+    runtime: str,
+) -> None:
+    """The runtime does not apply anybody again, and keeps a kernel (RT-02)."""
+    with closing(opened("as-shapes-stand", runtime, "off")) as target:
+        judged("RSZ-03", f"as-shapes-stand, {runtime}", target, profile("default"))
+
+
 def test_room_for_two_kernels_is_less_while_the_runtime_keeps_one() -> None:
     """LiteRT never frees one of two kernels that it undoes because a later init failed (RT-02)."""
     with closing(opened("two-kernels", SECOND, "off")) as target:

@@ -1,4 +1,4 @@
-"""EXE-18: asynchronous execution."""
+"""EXE-18 and EXE-22: asynchronous execution."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ _UNTOUCHED = b"\xee"
 """What the runner fills raw outputs with before an execute."""
 
 
-def _require_asynchronous(trace: MemoryTrace, found: list[Walked]) -> None:
-    """Raise Unsupported where every asynchronous execute answers 1000, unless property 304 says supported."""
-    if not found or {walked.code for walked in found} != {_UNSUPPORTED}:
-        return
+def _are_refused(found: list[Walked]) -> bool:
+    """Whether every asynchronous execute answers 1000."""
+    return bool(found) and {walked.code for walked in found} == {_UNSUPPORTED}
+
+
+def _demand_declared(trace: MemoryTrace, found: list[Walked]) -> None:
+    """Raise Contradiction where all are refused, and property key 304 says that none need be."""
     key = Property.GRAPH_SUPPORT_ASYNC_EXECUTION
-    if not facts_of(trace).supports(key):
-        raise Unsupported(f"graphExecuteAsync answers 1000, and property key {int(key)} is not supported")
     for walked in found:
-        if walked.allowed.valid:
+        if walked.allowed.valid and facts_of(trace).supports(key) and _are_refused(found):
             raise Contradiction(
                 f"success: property key {int(key)} says supported", named(_UNSUPPORTED), place(walked)
             )
@@ -202,9 +203,9 @@ def asynchronous(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-18",
     Level.MAY,
-    "Asynchronous execution follows the memory rules until its only notification, and does not access the "
-    "memory afterwards; where its context is freed meanwhile, it is notified of success, of "
-    "QNN_GRAPH_ERROR_INVALID_HANDLE (6001) or of QNN_GRAPH_ERROR_INVALID_CONTEXT (6039).",
+    "Of each asynchronous execution the client is notified once, with its parameter and a code of "
+    "QnnGraph_execute; where its context is freed meanwhile, with success, QNN_GRAPH_ERROR_INVALID_HANDLE "
+    "(6001) or QNN_GRAPH_ERROR_INVALID_CONTEXT (6039).",
     source="QnnGraph.h: QnnGraph_executeAsync, notifyFn is called when execution is finished; "
     "QNN_GRAPH_ERROR_INVALID_CONTEXT",
     subject="memory",
@@ -213,27 +214,38 @@ def asynchronous(facts: MemoryFacts) -> Cases:
     weight=0.5,
 )
 def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Codes are those of graphExecute, by the call or by the notification; 6025 too where others wait.
-
-    At the notification the output is right and inputs are unchanged. What the client writes to either from
-    then on stays, and later executes are right.
-    """
-    require_prepared(case, trace)
-    require_execution(trace)
-    found = [
-        walked
-        for walked in own_steps(case, trace, lambda w: isinstance(w.step, Execute))
-        if isinstance(walked.step, Execute) and walked.step.asynchronous
-    ]
-    _require_asynchronous(trace, found)
-    if any(isinstance(step, Register) for step in case.steps):
-        require_memory(case, trace)
+    """Codes are those of graphExecute, by the call or by the notification; 6025 too where others wait."""
+    found = _executions(case, trace)
     for walked in found:
         _demand_notified(walked)
         if isinstance(walked.step, Execute) and walked.step.freed:
             _demand_clean_end(walked)
         if walked.allowed.specified and not _is_full(walked):
             demand_code(walked, walked.allowed.codes, "the rules of graphExecute hold")
+    return Examined(len(found), "asynchronous executes")
+
+
+@rule(
+    "EXE-22",
+    Level.MUST,
+    "Where property key 304 says supported, QnnGraph_executeAsync is; when the client is notified of success, "
+    "outputs are there and inputs unchanged, and the backend does not access their memory any more.",
+    source="QnnProperty.h: QNN_PROPERTY_GRAPH_SUPPORT_ASYNC_EXECUTION; QnnGraph.h: QnnGraph_executeAsync, "
+    "notifyFn is called when execution is finished",
+    subject="memory",
+    cases=asynchronous,
+    gate=("304",),
+    weight=0.5,
+)
+def exe_22(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """What the client writes to either from the notification on stays, and later executes are right.
+
+    A MUST, though no backend has to offer the call: a client that is told too early reads what is not there.
+    Of a notification that does not come EXE-18 tells.
+    """
+    found = [walked for walked in _executions(case, trace, declared=True) if walked.code == 0]
+    if any(walked.seen.counted(AsyncCounts).silent for walked in found):
+        return Examined(0, "asynchronous executes")
     judge_contents(
         case, trace, lambda seen: seen.where == "output", "it is there when the client is notified"
     )
@@ -242,3 +254,31 @@ def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
             _demand_left_alone(walked)
     judge_contents(case, trace, lambda seen: seen.where == "buffer", "what the client writes then stays")
     return Examined(len(found), "asynchronous executes")
+
+
+def _executions(case: MemoryCase, trace: MemoryTrace, *, declared: bool = False) -> list[Walked]:
+    """The asynchronous executes of a target that offers them.
+
+    Args:
+        case: with them.
+        trace: of it.
+        declared: what the property key says is held against the answers.
+
+    Raises:
+        Unsupported: it does not, or something that they need.
+        Contradiction: it says that it does.
+    """
+    require_prepared(case, trace)
+    require_execution(trace)
+    found = [
+        walked
+        for walked in own_steps(case, trace, lambda w: isinstance(w.step, Execute))
+        if isinstance(walked.step, Execute) and walked.step.asynchronous
+    ]
+    if declared:
+        _demand_declared(trace, found)
+    if _are_refused(found):
+        raise Unsupported("graphExecuteAsync answers 1000")
+    if any(isinstance(step, Register) for step in case.steps):
+        require_memory(case, trace)
+    return found

@@ -31,14 +31,14 @@ class _Asynchronous(ReferenceBackend):
         super().__init__(PERSONALITIES["asynchronous"])
 
 
-@faulty_backend("async-notifies-first", "Notifies before it reads the inputs.", "EXE-18")
+@faulty_backend("async-notifies-first", "Notifies before it reads the inputs.", "EXE-22")
 class _NotifiesFirst(_Asynchronous):
     def run_job(self, job: Job) -> None:
         self.notify(job, 0)
         self.status_of(job)
 
 
-@faulty_backend("async-notifies-early", "Notifies before it writes the output.", "EXE-18")
+@faulty_backend("async-notifies-early", "Notifies before it writes the output.", "EXE-22")
 class _NotifiesBeforeItWrites(_Asynchronous):
     """Reads in time, writes too late."""
 
@@ -55,14 +55,14 @@ class _NotifiesBeforeItWrites(_Asynchronous):
         super().write_output(graph, binding, stored)
 
 
-@faulty_backend("async-writes-again", "Computes again once it has notified.", "EXE-18")
+@faulty_backend("async-writes-again", "Computes again once it has notified.", "EXE-22")
 class _WritesAgain(_Asynchronous):
     def run_job(self, job: Job) -> None:
         super().run_job(job)
         self.status_of(job)
 
 
-@faulty_backend("async-one-slot", "Remembers the memory of the last call only.", "EXE-18")
+@faulty_backend("async-one-slot", "Remembers the memory of the last call only.", "EXE-22")
 class _OneSlot(_Asynchronous):
     """What waits is only the memory of the last call."""
 
@@ -87,7 +87,7 @@ class _OneParameter(_OneSlot):
         self.notify(Job(job.admitted, job.notify, parameter), self.status_of(job))
 
 
-@faulty_backend("async-clears-inputs", "Clears registered inputs once it has notified.", "EXE-18")
+@faulty_backend("async-clears-inputs", "Clears registered inputs once it has notified.", "EXE-22")
 class _ClearsInputs(_Asynchronous):
     """Once it has notified it clears what it has read from registered memory."""
 
@@ -180,7 +180,7 @@ class _InternalError(_Asynchronous):
         super().check_alive(job)
 
 
-@faulty_backend("async-says-only", "Answers 1000, and property 304 says supported.", "EXE-18")
+@faulty_backend("async-says-only", "Answers 1000, and property 304 says supported.", "EXE-22")
 class _SaysOnly(_Asynchronous):
     def require_asynchronous(self) -> None:
         raise QnnError(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
@@ -338,7 +338,7 @@ class _WipesOutput(ReferenceBackend):
         profile: int | None,
         signal: int | None,
     ) -> None:
-        for i in range(num_outputs):
+        for i in range(num_outputs if outputs else 0):
             v1 = outputs[i].v1
             if v1.memType == TensorMemType.RAW:
                 at(v1.clientBuf.data, v1.clientBuf.dataSize)[:] = 0

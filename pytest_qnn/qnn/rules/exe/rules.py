@@ -426,13 +426,15 @@ def unknown_memory_types(facts: MemoryFacts) -> Cases:
     "EXE-13",
     Level.SHOULD,
     "QnnGraph_execute refuses a memory type that is not in Qnn_TensorMemType_t: "
-    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004).",
-    source=f"QnnTypes.h: Qnn_TensorMemType_t; {_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR",
+    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004) or, since the tensor is ill-formed, "
+    "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000).",
+    source=f"QnnTypes.h: Qnn_TensorMemType_t; {_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR and "
+    "QNN_GRAPH_ERROR_INVALID_ARGUMENT (ill-formed)",
     subject="memory",
     cases=unknown_memory_types,
 )
 def exe_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """6004 for values outside the enum and for UNDEFINED.
+    """6004, or 6000 as in EXE-03, -14 and -16, for values outside the enum and for UNDEFINED.
 
     A SHOULD: QnnGraph.h takes the attributes that it does not except from a tensor's creation, and does not
     name the memory type among the exceptions, which seed 001 needs to be one.

@@ -52,12 +52,16 @@ def _message(state: State, step: BadArgument) -> int:
     return state.client.call(step.call, int(Error.MEM_ERROR_INVALID_HANDLE), None)
 
 
-def _made_without_log(state: State, step: BadArgument) -> int:
-    """BackendCreate or deviceCreate without a log. What is made nevertheless is freed, unless it is ours."""
+def _made_once_more(state: State, step: BadArgument) -> int:
+    """BackendCreate or deviceCreate with the session's log, as the session itself has made its own.
+
+    What is made nevertheless is freed, unless it is ours.
+    """
     config, kept = options(step)
     state.held.append(kept)
     out = ctypes.c_void_p()
-    code = state.client.call(step.call, None, config, None if config is None else ctypes.byref(out))
+    place = None if config is None else ctypes.byref(out)
+    code = state.client.call(step.call, state.session.log, config, place)
     own = state.session.backend if step.call == "backendCreate" else state.session.device
     if code == 0 and out.value and out.value != own:
         state.client.call("backendFree" if step.call == "backendCreate" else "deviceFree", out.value)
@@ -237,11 +241,11 @@ def _signal_create(state: State, step: BadArgument) -> int:
 _CALLS: dict[PointedCall, Callable[[State, BadArgument], int]] = {
     "logCreate": _log_create,
     "errorGetMessage": _message,
-    "backendCreate": _made_without_log,
+    "backendCreate": _made_once_more,
     "backendRegisterOpPackage": _package,
     "backendGetSupportedOperations": _operations,
     "backendValidateOpConfig": _validated,
-    "deviceCreate": _made_without_log,
+    "deviceCreate": _made_once_more,
     "deviceGetInfo": _device_info,
     "deviceGetPlatformInfo": _platform_info,
     "deviceFreePlatformInfo": _platform_info,

@@ -182,7 +182,7 @@ class _WritesEmpty(ReferenceDelegate):
 
 
 @faulty_delegate(
-    "empty-is-one", "A result without elements has one in place of each dimension of 0.", "MEM-09"
+    "empty-is-one", "A result without elements has one in place of each dimension of 0.", "DOM-01", "MEM-09"
 )
 class _EmptyIsOne(DynamicDelegate):
     """Reserves an element at least, as a device's allocator may ask for, and says so."""

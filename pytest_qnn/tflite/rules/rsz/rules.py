@@ -166,8 +166,12 @@ def is_undone_and_redone(case: ScriptCase, trace: ScriptTrace) -> Examined:
     number = _first(case, Repeat)
     if number < 0:
         return Examined(0, "kernels made anew")
-    rounds = trace.steps[number].counted(CallbackCounts).by_kind
+    counted = trace.steps[number].counted(CallbackCounts)
     _need_success(case, trace, seen, _first(case, Resize))
+    if counted.failed and not any(seen.applied[each].is_target for each in counted.failed):
+        # The runtime keeps kernels of an application that fails (RT-02), and does not apply anybody again.
+        raise Unsupported("in a round another delegate could not be applied again", final=False)
+    rounds = counted.by_kind
     last = number + len(flat((flat(case.steps)[number],))) - 1
     before, after = (_kernels_in(support.plan_at(seen, step)) for step in (number, last))
     init, free = rounds.get("init", 0), rounds.get("free", 0)
