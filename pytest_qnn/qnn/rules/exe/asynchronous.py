@@ -228,7 +228,7 @@ def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXE-22",
     Level.MUST,
-    "Where property key 304 says supported, QnnGraph_executeAsync is; when the client is notified of success, "
+    "Where property key 304 says supported, QnnGraph_executeAsync is; when a client is notified of success, "
     "outputs are there and inputs unchanged, and the backend does not access their memory any more.",
     source="QnnProperty.h: QNN_PROPERTY_GRAPH_SUPPORT_ASYNC_EXECUTION; QnnGraph.h: QnnGraph_executeAsync, "
     "notifyFn is called when execution is finished",
