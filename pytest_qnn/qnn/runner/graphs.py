@@ -500,14 +500,14 @@ def operator_of(step: Prepare) -> Operator:
     return Operator(step.op, step.dtype, step.shape, weights, relay=step.relay, weights_shape=shape)
 
 
-def room_of(nbytes: int) -> ctypes.Array[ctypes.c_char]:
+def client_bytes(nbytes: int) -> ctypes.Array[ctypes.c_char]:
     """Memory of the client, with `GUARD` bytes behind it: who writes there damages nothing else."""
     return (ctypes.c_char * nbytes).from_buffer(ctypes.create_string_buffer(nbytes + GUARD))
 
 
 def bind_raw(operator: Operator, nbytes: int) -> list[ctypes.Array[ctypes.c_char]]:
     """Give each IO tensor client memory of its own: that memory, to be kept until the execute is over."""
-    rooms = [room_of(nbytes) for _ in operator.io]
+    rooms = [client_bytes(nbytes) for _ in operator.io]
     for tensor, room in zip(operator.io, rooms, strict=True):
         tensor.v1.memType = TensorMemType.RAW
         tensor.v1.clientBuf.data = ctypes.addressof(room)

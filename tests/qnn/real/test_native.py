@@ -129,6 +129,7 @@ def test_the_libraries_pass_the_suite_as_foreign_ones(
         "DMA-03",
         "DMA-04",
         "EXE-18",
+        "EXE-22",
         "EXT-29",
         "EXT-32",
         "ION-06",

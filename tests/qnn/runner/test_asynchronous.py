@@ -51,6 +51,7 @@ from pytest_qnn.qnn.trace import AsyncCounts, MemoryTrace
 from pytest_qnn.rules import catalogue
 
 RULE = catalogue()["EXE-18"]
+OF_MEMORY = catalogue()["EXE-22"]
 ASYNCHRONOUS = PERSONALITIES["asynchronous"]
 NAMES = ("a", "b", "o")
 RIGHT = expected(
@@ -295,7 +296,7 @@ def test_smaller_cases_write_inputs_again_after_they_were_written_over() -> None
 
 def test_an_early_notification_shrinks_to_one_raw_execute() -> None:
     with opened("mutant:async-notifies-first") as target:
-        verdict = judge(RULE, target, PROFILES["default"], seed=4)
+        verdict = judge(OF_MEMORY, target, PROFILES["default"], seed=4)
     assert verdict.finding is not None
     case = msgspec.json.decode(verdict.finding.case, type=MemoryCase)
     execute = Execute("g0", (Binding(), Binding(), Binding()), asynchronous=1)
@@ -303,9 +304,10 @@ def test_an_early_notification_shrinks_to_one_raw_execute() -> None:
 
 
 @pytest.mark.parametrize("personality", ["asynchronous", "default", "no-memory", "no-ion"])
-def test_the_rule_is_quiet_where_execution_conforms(personality: str) -> None:
+@pytest.mark.parametrize("rule", [RULE, OF_MEMORY], ids=["EXE-18", "EXE-22"])
+def test_the_rules_are_quiet_where_execution_conforms(rule: Any, personality: str) -> None:
     target = keep(open_memory_target(f"reference:{personality}", "emulated", "off", 10.0))
-    verdict = judge(RULE, target, PROFILES["default"], seed=7)
+    verdict = judge(rule, target, PROFILES["default"], seed=7)
     wanted = Outcome.PASS if personality == "asynchronous" else Outcome.UNSUPPORTED
     assert verdict.outcome is wanted, verdict.finding or verdict.reason
     assert bool(verdict.examined) is (wanted is Outcome.PASS)

@@ -36,7 +36,7 @@ from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.reference.table import HTP_BACKEND_ID
 from pytest_qnn.qnn.runner.buffers import alloc
 from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
-from pytest_qnn.qnn.runner.graphs import room_of
+from pytest_qnn.qnn.runner.graphs import client_bytes
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.probes import Batch
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, Graph, Skip, State
@@ -203,7 +203,7 @@ def executed(state: State, profile: int) -> None:
     for graph in live_graphs(state):
         operator = graph.operator.again()
         size = math.prod(graph.step.shape) * ELEMENT_BYTES[graph.step.dtype]
-        room = room_of(max(1, size))
+        room = client_bytes(max(1, size))
         code = state.client.call("graphExecute", graph.value, *_raw(operator, room), profile, None)
         if code != 0:
             raise Skip(f"graphExecute with a profile gives {code}")
