@@ -99,6 +99,29 @@ class _FreedContextKeepsMappings(ReferenceBackend):
 
 
 @faulty_backend(
+    "ctx-keeps-behind-graphs",
+    "contextFree leaves mappings behind where there was a graph before the registration.",
+    "CTX-01",
+)
+class _KeepsBehindGraphs(_FreedContextKeepsMappings):
+    """A context ends what it has in the reverse order, up to its first graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.with_graphs: set[Context] = set()
+
+    def register_one(self, context: Context, descriptor: Any, batch: list[Registration]) -> Registration:
+        if context.graphs:
+            self.with_graphs.add(context)
+        return super().register_one(context, descriptor, batch)
+
+    def release_registrations(self, context: Context) -> None:
+        self.freeing = context in self.with_graphs
+        ReferenceBackend.release_registrations(self, context)
+        self.freeing = False
+
+
+@faulty_backend(
     "ctx-frees-siblings", "contextFree ends the registrations of its memory in every context.", "CTX-03"
 )
 class _FreeUnmapsEverywhere(ReferenceBackend):

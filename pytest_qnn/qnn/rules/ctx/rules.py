@@ -18,6 +18,7 @@ from pytest_qnn.qnn.cases.case import (
     Lived,
     MemoryCase,
     Observe,
+    Prepare,
     Register,
 )
 from pytest_qnn.qnn.cases.sizes import arity
@@ -50,14 +51,18 @@ _CYCLES = 2 * LET_GO
 def _leave_registered(scene: Scene, tape: Tape) -> None:
     """The same round again and again: a context, registrations, and the context is freed over them.
 
-    The first round warms the target up; the looks are before and after the others.
+    The first round warms the target up; the looks are before and after the others. In every second case each
+    context has a graph before it has registrations.
     """
     descriptors = [scene.descriptor(tape) for _ in range(1 + tape.below(3))]
     batch = tape.below(2) == 1
+    graphs = [tape.pick(scene.operators)] if scene.operators and tape.chance(2) else []
     for number in range(1 + _CYCLES):
         if number == 1:
             scene.add(Observe())
         context = scene.context()
+        for op, dtype in graphs:
+            scene.follow(Prepare(scene.name("g"), context, op, dtype))
         if batch:
             scene.register(context, *descriptors)
         else:
