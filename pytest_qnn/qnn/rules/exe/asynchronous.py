@@ -241,10 +241,11 @@ def exe_22(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """What the client writes to either from the notification on stays, and later executes are right.
 
     A MUST, though no backend has to offer the call: a client that is told too early reads what is not there.
-    Of a notification that does not come EXE-18 tells.
+    Of a notification that does not come, or with another parameter, EXE-18 tells.
     """
     found = [walked for walked in _executions(case, trace, declared=True) if walked.code == 0]
-    if any(walked.seen.counted(AsyncCounts).silent for walked in found):
+    counted = [walked.seen.counted(AsyncCounts) for walked in found]
+    if any(counts.silent or counts.strange_notifications for counts in counted):
         return Examined(0, "asynchronous executes")
     judge_contents(
         case, trace, lambda seen: seen.where == "output", "it is there when the client is notified"
