@@ -45,6 +45,9 @@ _RACES = ("THR-", "QTHR-")
 _TURNS = 20
 """Times that such a case is tried, one of which must break its rule (tests/suite/explain/test_cases.py)."""
 _TIMEOUT = 10.0
+_LAST = ("oom-growth-keeps-half",)
+"""Mutants that an example is made of where there is no other: the C program of such a finding shows nothing
+(docs/measured/reproducers.md)."""
 
 
 class Made(NamedTuple):
@@ -126,9 +129,9 @@ def candidates(rule_id: str) -> list[Mutant]:
     pairs = effort.read()[rule_id].pairs if rule_id in effort.read() else {}
     own = [mutant for mutant in table().values() if rule_id in mutant.kills]
 
-    def place(mutant: Mutant) -> tuple[bool, int, str]:
+    def place(mutant: Mutant) -> tuple[bool, bool, int, str]:
         counts = pairs[mutant.name].counts if mutant.name in pairs else ()
-        return mutant.deadly, sum(count or 100 for count in counts[:5]), mutant.name
+        return mutant.name in _LAST, mutant.deadly, sum(count or 100 for count in counts[:5]), mutant.name
 
     return sorted(own, key=place)
 
