@@ -142,6 +142,10 @@ class Standing(msgspec.Struct):
         """A later result, of rules that were these."""
         self.met += found.met
         self.seconds += found.seconds
+        self.note(found, rules)
+
+    def note(self, found: Judged, rules: Rules) -> None:
+        """What they said alone: the result is another key's."""
         for rule in found.rules or rules.digests:
             red, meant = (
                 tuple(each for each in some if each.judging == rule) for some in (found.red, found.meant)
@@ -179,7 +183,10 @@ def standing(results: Iterable[Judged], before: Mapping[str, Rules]) -> dict[Key
     """
     found: dict[Key, Standing] = {}
     for each in results:
-        *what, _ = each.key
-        for key in dict.fromkeys((each.key, (*what, 0))) if each.digests in before else ():
-            found.setdefault(key, Standing()).add(each, before[each.digests])
+        if each.digests not in before:
+            continue
+        found.setdefault(each.key, Standing()).add(each, before[each.digests])
+        if each.load:
+            *what, _ = each.key
+            found.setdefault((*what, 0), Standing()).note(each, before[each.digests])
     return found

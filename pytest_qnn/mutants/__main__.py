@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _confirm(options)
         known = effort.read(options.plan)
         only += planning.stale(known) + planning.unconfirmed(known)
-        if not only and not planning.gone(effort.read(options.plan)):
+        if not only and not planning.gone(known):
             sys.stderr.write("the plan is not stale\n")
             return 0
     wanted = mutants.chosen(only, options.subject) if only or not options.stale else []

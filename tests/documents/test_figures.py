@@ -57,6 +57,16 @@ def test_a_table_with_findings_has_as_many_rules_as_its_area(text: str, area: st
     assert found == [of_area(DELEGATE_RULES | MEMORY_RULES, area)] * 2
 
 
+def test_the_readme_counts_the_rules_of_each_half() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"It has {ALL} rules." in text
+    assert f"only the {len(DELEGATE_RULES)} rules about delegates" in text
+    assert f"only the {len(MEMORY_RULES)} rules about QNN memory" in text
+    assert f" of the {len(MEMORY_RULES)} rules about it are unsupported" in text
+    hosts = (ROOT / "docs" / "how-to" / "hosts.md").read_text()
+    assert f"of the {len(MEMORY_RULES)} rules about QNN memory" in hosts
+
+
 def test_the_other_figures_of_the_tutorials() -> None:
     own = len(re.findall("^def test_", OWN_TESTS, re.MULTILINE))
     passed = len(DELEGATE_RULES - DELEGATE_LACKS)

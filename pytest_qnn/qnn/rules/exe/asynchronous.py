@@ -44,11 +44,10 @@ def _are_refused(found: list[Walked]) -> bool:
 def _demand_declared(trace: MemoryTrace, found: list[Walked]) -> None:
     """Raise Contradiction where all are refused, and property key 304 says that none need be."""
     key = Property.GRAPH_SUPPORT_ASYNC_EXECUTION
-    for walked in found:
-        if walked.allowed.valid and facts_of(trace).supports(key) and _are_refused(found):
-            raise Contradiction(
-                f"success: property key {int(key)} says supported", named(_UNSUPPORTED), place(walked)
-            )
+    valid = next((walked for walked in found if walked.allowed.valid), None)
+    if valid is not None and _are_refused(found) and facts_of(trace).supports(key):
+        said = f"success: property key {int(key)} says supported"
+        raise Contradiction(said, named(_UNSUPPORTED), place(valid))
 
 
 def _is_full(walked: Walked) -> bool:
@@ -98,6 +97,7 @@ def _demand_clean_end(walked: Walked) -> None:
 
 
 def _demand_left_alone(walked: Walked) -> None:
+    """Inputs, what is behind the output, and all of it after the notification."""
     counts = walked.seen.counted(AsyncCounts)
     for counted, found, wanted in (
         ("inputs changed", counts.inputs_changed, "inputs as they were when the execution ends"),
@@ -110,6 +110,10 @@ def _demand_left_alone(walked: Walked) -> None:
     ):
         if found:
             raise Violation(wanted, f"{counted}: {found}", place(walked))
+
+
+def _demand_no_output(walked: Walked) -> None:
+    """An execution with a dead handle is refused, and writes nothing to a raw output."""
     step = walked.step
     raw = isinstance(step, Execute) and step.bindings[-1].kind == "raw"
     if raw and walked.allowed.only(Fault.DEAD_HANDLE) and any(map(_touched, walked.seen.data[:1])):
@@ -205,7 +209,7 @@ def asynchronous(facts: MemoryFacts) -> Cases:
     Level.MAY,
     "Of each asynchronous execution the client is notified once, with its parameter and a code of "
     "QnnGraph_execute; where its context is freed meanwhile, with success, QNN_GRAPH_ERROR_INVALID_HANDLE "
-    "(6001) or QNN_GRAPH_ERROR_INVALID_CONTEXT (6039).",
+    "(6001) or QNN_GRAPH_ERROR_INVALID_CONTEXT (6039). One that is refused leaves its memory alone.",
     source="QnnGraph.h: QnnGraph_executeAsync, notifyFn is called when execution is finished; "
     "QNN_GRAPH_ERROR_INVALID_CONTEXT",
     subject="memory",
@@ -222,6 +226,11 @@ def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
             _demand_clean_end(walked)
         if walked.allowed.specified and not _is_full(walked):
             demand_code(walked, walked.allowed.codes, "the rules of graphExecute hold")
+    for walked in found:
+        if walked.allowed.specified:
+            _demand_no_output(walked)
+            if walked.code:
+                _demand_left_alone(walked)
     return Examined(len(found), "asynchronous executes")
 
 
@@ -241,7 +250,7 @@ def exe_22(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """What the client writes to either from the notification on stays, and later executes are right.
 
     A MUST, though no backend has to offer the call: a client that is told too early reads what is not there.
-    Of a notification that does not come, or with another parameter, EXE-18 tells.
+    Of a notification that does not come or has another parameter, and of refused executions, EXE-18 tells.
     """
     found = [walked for walked in _executions(case, trace, declared=True) if walked.code == 0]
     counted = [walked.seen.counted(AsyncCounts) for walked in found]

@@ -159,6 +159,22 @@ class _DeadHandles(_Asynchronous):
         pass
 
 
+def _wipe(outputs: Any, count: int) -> None:
+    """Clear raw memory of tensors."""
+    for v1 in (outputs[i].v1 for i in range(count if outputs else 0)):
+        if v1.memType == TensorMemType.RAW:
+            at(v1.clientBuf.data, v1.clientBuf.dataSize)[:] = 0
+
+
+@faulty_backend(
+    "async-wipes-output", "Clears raw outputs before it checks handles, asynchronously.", "EXE-18"
+)
+class _WipesAsynchronously(_Asynchronous):
+    def graph_execute_async(self, *arguments: Any) -> None:
+        _wipe(*arguments[3:5])
+        super().graph_execute_async(*arguments)
+
+
 @faulty_backend("async-forgets-freed", "Forgets what waits when its context is freed.", "EXE-18")
 class _ForgetsFreed(_Asynchronous):
     """With a context the executions of its graphs leave the queue, and nobody is told."""
@@ -338,10 +354,7 @@ class _WipesOutput(ReferenceBackend):
         profile: int | None,
         signal: int | None,
     ) -> None:
-        for i in range(num_outputs if outputs else 0):
-            v1 = outputs[i].v1
-            if v1.memType == TensorMemType.RAW:
-                at(v1.clientBuf.data, v1.clientBuf.dataSize)[:] = 0
+        _wipe(outputs, num_outputs)
         super().graph_execute(graph, inputs, num_inputs, outputs, num_outputs, profile, signal)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 
-from pytest_qnn.core.drawing import decoder_of, listed, strings
+from pytest_qnn.core.drawing import Decoder, decoder_of, listed, strings
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
@@ -164,22 +164,19 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
     if facts.session_failure is not None:
         offered = tuple(each for each in offered if each[0] in WITHOUT_SESSION)
 
-    def case(chosen: tuple[Pointer, ...], number: int) -> MemoryCase:
-        made = decoder_of(scenes(facts, core(chosen), core_bytes=2, before=0, after=0))
+    def decoder(chosen: Sequence[Pointer]) -> Decoder:
+        core = functools.partial(_bad_arguments, chosen, sections=sections)
+        made = decoder_of(scenes(facts, core, core_bytes=2, before=0, after=0))
         assert made is not None
-        drawn = next(itertools.islice(strings(made.size, 0), number, None))
-        decoded: MemoryCase = made.decode(drawn)
-        return decoded
-
-    def core(chosen: tuple[Pointer, ...]) -> Callable[[Scene, Tape], None]:
-        return lambda scene, tape: _bad_arguments(scene, tape, chosen, sections=sections)
+        return made
 
     groups = filter(None, (offered[at::_GROUPS] for at in range(_GROUPS)))
-    alone = ((each,) for each in offered)
-    return listed([case(chosen, number) for number, chosen in enumerate((*groups, *alone))])
+    decoders = list(map(decoder, (*groups, *((each,) for each in offered))))
+    drawn = strings(max((each.size for each in decoders), default=0), 0)
+    return listed([each.decode(data) for each, data in zip(decoders, drawn, strict=False)])
 
 
-def _bad_arguments(scene: Scene, tape: Tape, chosen: Sequence[Pointer], *, sections: bool) -> None:
+def _bad_arguments(chosen: Sequence[Pointer], scene: Scene, tape: Tape, *, sections: bool) -> None:
     """One step for each argument.
 
     The graph is there for the calls that want a finalised one, and its binary for those that read one.

@@ -74,10 +74,7 @@ class _ReadsConstantsOn(ReferenceDelegate):
 
     def read_input(self, context: int, index: int) -> Values | None:
         values = super().read_input(context, index)
-        constant = (
-            values is not None and view.tensor(context, index).allocation_type == layouts.ALLOCATION_MMAP_RO
-        )
-        if values is not None and constant:
+        if values is not None and view.tensor(context, index).allocation_type == layouts.ALLOCATION_MMAP_RO:
             ctypes.string_at(view.tensor(context, index).data, -(-values.nbytes // 16) * 16)
         return values
 

@@ -468,14 +468,14 @@ def _after_replacement(case: ScriptCase, trace: ScriptTrace) -> Examined:
     return Examined(_right_numbers(case, trace), "buffers replaced")
 
 
-def _right_numbers(case: ScriptCase, trace: ScriptTrace) -> int:
-    """1, if the interpreter's last results could be judged and are right.
+def _right_numbers(case: ScriptCase, trace: ScriptTrace, name: str = "i0", upto: int | None = None) -> int:
+    """1, if an interpreter's last results, before step ``upto``, could be judged and are right.
 
     Raises:
         Violation: they are not, or something failed that must not.
     """
-    seen = scripts.view(case, trace)
-    if seen is None or not scripts.target_invokes(trace):
+    seen = scripts.view(case, trace, name, upto)
+    if seen is None or not scripts.target_invokes(trace, name):
         return 0
     blamed = judging.blame(seen[1])
     if blamed:
@@ -683,19 +683,16 @@ def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
 
 def _is_right_with_elements(case: ScriptCase, trace: ScriptTrace) -> bool:
     """Whether all went well in ``i1``, there and back."""
-    right = 0
-    for number, step, seen in scripts.numbered(case, trace):
-        if not (isinstance(step, Read) and step.interpreter == "i1" and seen.ok):
-            continue
-        found = scripts.view(case, trace, "i1", number + 1)
-        if found is None or judging.blame(found[1]):
-            return False
-        try:
-            outputs_are_right(*found, "the CPU's values")
-        except Violation:
-            return False
-        right += bool(found[1].outputs)
-    return right == 2 and scripts.target_invokes(trace, "i1") > 0  # there and back
+    reads = [
+        number
+        for number, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, Read) and step.interpreter == "i1" and seen.ok
+    ]
+    try:
+        right = sum(_right_numbers(case, trace, "i1", number + 1) > 0 for number in reads)
+    except Violation:
+        return False
+    return right == 2  # there and back
 
 
 def _is_back(case: ScriptCase, trace: ScriptTrace) -> bool:
